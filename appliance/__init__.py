@@ -1,0 +1,1 @@
+"""The appliance: pre-filter, tables and server put together on one machine."""

@@ -1,0 +1,1 @@
+"""The instrument: what each drop position costs, measured."""

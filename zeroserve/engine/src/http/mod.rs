@@ -1,0 +1,1 @@
+//! HTTP as data: requests, responses, parsing, serializing, conditions, ranges and dates. No sockets in here.

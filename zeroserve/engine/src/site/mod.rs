@@ -1,0 +1,1 @@
+//! The tarball as a site: its index, lookup, and what a path answers. Nothing is unpacked.

@@ -1,0 +1,1 @@
+//! TLS 1.3 through BoringSSL, over bytes in memory. No sockets in here.
