@@ -6,3 +6,4 @@ pub mod io;
 pub mod script;
 pub mod site;
 pub mod tls;
+pub mod transport;
