@@ -10,8 +10,8 @@ from pathlib import Path
 
 PACKAGES = ("zeroserve", "xdp", "appliance", "experiments")
 ENGINE_SOURCES = Path("zeroserve/engine")
-# Opened at run time: code, type markers, the header scripts include, templates and styles of the report.
-CARRIED_SUFFIXES = frozenset(".py .typed .html .j2 .css .js .json .toml .txt .svg .c .h".split())
+# Products of a build that lie among the sources.
+BUILT_SUFFIXES = frozenset({".o", ".pyc"})
 
 
 def expected_names(root: Path) -> Iterator[str]:
@@ -20,10 +20,9 @@ def expected_names(root: Path) -> Iterator[str]:
     for package in PACKAGES:
         for path in sorted((root / package).rglob("*")):
             name = path.relative_to(root)
-            if ENGINE_SOURCES in name.parents or not path.is_file():
+            if ENGINE_SOURCES in name.parents or name.suffix in BUILT_SUFFIXES or not path.is_file():
                 continue
-            if name.suffix in CARRIED_SUFFIXES:
-                yield str(name)
+            yield str(name)
             if name.name.endswith(".bpf.c"):
                 yield str(name.with_suffix(".o"))
 
