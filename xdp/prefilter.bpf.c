@@ -111,9 +111,7 @@ static __always_inline void sample(const struct packet *packet, enum zs_reason r
 
 SEC("xdp")
 int zs_prefilter(struct xdp_md *context) {
-    void *data = (void *)(long)context->data;
-    void *end = (void *)(long)context->data_end;
-    __u32 first = 0, frame_bytes = end - data;
+    __u32 first = 0, frame_bytes = context->data_end - context->data;
     __u64 *state = bpf_map_lookup_elem(&zs_state, &first);
     struct packet packet = {};
     enum zs_verdict verdict = ZS_PASS;
@@ -123,7 +121,7 @@ int zs_prefilter(struct xdp_md *context) {
     if (!state)
         return XDP_PASS;
     now = *(volatile __u64 *)state; /* read once: a new policy may be switched in meanwhile */
-    reason = judge(&packet, read_packet(data, end, &packet), now);
+    reason = judge(&packet, read_packet(context, &packet), now);
     if (now & ZS_STATE_PROTECT && is_unwanted(reason))
         verdict = ZS_DROP;
     count(verdict, reason, frame_bytes);
