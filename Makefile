@@ -17,7 +17,7 @@ STAMP := target/stamp
 KERNEL_PROGRAMS := $(patsubst %.c,%.o,$(wildcard xdp/*.bpf.c experiments/*.bpf.c))
 # Folders too, so that a file that is gone is noticed.
 SOURCES := pyproject.toml Cargo.toml Cargo.lock $(wildcard README.md) $(shell find zeroserve xdp appliance experiments \
-	-name __pycache__ -prune -o -name '*.bpf.o' -prune -o -print)
+	-name __pycache__ -prune -o -name '*.bpf.o' -prune -o -name '*.so' -prune -o -name 'site.tar*' -prune -o -print)
 
 .PHONY: help demo test bench build lint lock clean
 
@@ -66,6 +66,9 @@ $(STAMP)/nginx: | $(STAMP)/packages-run
 %.bpf.o: %.bpf.c $(wildcard xdp/*.h) tools/bpf.sh | $(STAMP)/packages-run $(STAMP)/packages-build
 	@tools/bpf.sh $< $@
 
-$(STAMP)/wheel: $(SOURCES) $(KERNEL_PROGRAMS) .venv/made tools/wheel.sh tools/check_wheel.py
+appliance/site.tar: $(shell find appliance/site -type f) $(wildcard zeroserve/*.py zeroserve/sdk/*) tools/site.sh | .venv/made
+	@tools/site.sh
+
+$(STAMP)/wheel: $(SOURCES) $(KERNEL_PROGRAMS) appliance/site.tar .venv/made tools/wheel.sh tools/check_wheel.py
 	@tools/wheel.sh
 	@touch $@

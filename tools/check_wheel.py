@@ -11,12 +11,13 @@ from pathlib import Path
 PACKAGES = ("zeroserve", "xdp", "appliance", "experiments")
 ENGINE_SOURCES = Path("zeroserve/engine")
 # Products of a build that lie among the sources.
-BUILT_SUFFIXES = frozenset({".o", ".pyc"})
+BUILT_SUFFIXES = frozenset({".o", ".pyc", ".so", ".tar"})
 
 
 def expected_names(root: Path) -> Iterator[str]:
     """Yield what a wheel built from the tree at `root` must hold, as paths inside it."""
     yield "zeroserve/_engine.abi3.so"
+    yield "appliance/site.tar"
     for package in PACKAGES:
         for path in sorted((root / package).rglob("*")):
             name = path.relative_to(root)

@@ -29,7 +29,7 @@ check_architecture() {
 }
 
 check_debian() {
-    [[ -n $(type -P apt-get) && -n $(type -P dpkg) ]] ||
+    [[ -x $(type -P apt-get) && -x $(type -P dpkg) ]] ||
         die "there is no apt-get here" "use Debian 12 or 13, or 64-bit Raspberry Pi OS"
     [[ ! -x /usr/bin/python3 ]] || /usr/bin/python3 -c 'import sys; sys.exit(sys.version_info < (3, 11))' ||
         die "/usr/bin/python3 is older than 3.11" "upgrade this system to Debian 12 or newer"
