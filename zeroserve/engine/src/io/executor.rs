@@ -8,6 +8,7 @@
 use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::future::Future;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::task::{Context, Poll, RawWaker, RawWakerVTable, Waker};
 
@@ -88,7 +89,10 @@ fn poll_task(index: usize) {
     });
     let Some(mut future) = future else { return };
     let waker = waker_of(index);
-    let is_done = future.as_mut().poll(&mut Context::from_waker(&waker)).is_ready();
+    // A task that panics has a bug, but it is one connection's: the others must not pay for it. The panic hook has
+    // told of it already.
+    let poll = catch_unwind(AssertUnwindSafe(|| future.as_mut().poll(&mut Context::from_waker(&waker))));
+    let is_done = poll.map_or(true, |poll| poll.is_ready());
     if is_done {
         TASKS.with_borrow_mut(|tasks| tasks.try_remove(index));
         return;
@@ -153,6 +157,17 @@ mod tests {
         assert_eq!(turns.get(), 3);
         assert_eq!(task_count(), 1);
         drop_all();
+        assert_eq!(task_count(), 0);
+    }
+
+    #[test]
+    fn a_task_that_panics_ends_alone() {
+        let done = Rc::new(Cell::new(false));
+        let mark = done.clone();
+        spawn(async { panic!("on purpose") });
+        spawn(async move { mark.set(true) });
+        run_round();
+        assert!(done.get());
         assert_eq!(task_count(), 0);
     }
 

@@ -122,6 +122,11 @@ impl Ring {
         Ok(())
     }
 
+    /// Whether the kernel has nothing of ours any more.
+    pub fn is_quiet(&self) -> bool {
+        self.0.slots.borrow().is_empty()
+    }
+
     /// Sends all of `data`; gives it back with the number of bytes that the socket took before an error.
     pub fn send(&self, fd: BorrowedFd<'_>, data: Vec<u8>) -> Single<Vec<u8>> {
         let entry = opcode::Send::new(Fd(fd.as_raw_fd()), data.as_ptr(), data.len() as u32)

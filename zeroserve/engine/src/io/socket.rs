@@ -12,6 +12,23 @@ const BACKLOG: libc::c_int = 4096;
 /// # Errors
 /// `EADDRINUSE`, `EACCES` and the like, as `bind` and `listen` give them.
 pub fn listen(address: SocketAddr) -> io::Result<OwnedFd> {
+    let fd = bind(address, true)?;
+    // Accepted sockets inherit it: responses are written whole, so waiting to fill a segment only delays them.
+    set_option(fd.as_raw_fd(), libc::IPPROTO_TCP, libc::TCP_NODELAY, 1)?;
+    // SAFETY: plain system call on our own descriptor.
+    if unsafe { libc::listen(fd.as_raw_fd(), BACKLOG) } < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(fd)
+}
+
+/// Fails when somebody listens on the address already. Listeners that share a port would not: the kernel would let
+/// a second server take half of the first one's connections, and nobody would be told.
+pub fn check_free(address: SocketAddr) -> io::Result<()> {
+    bind(address, false).map(drop)
+}
+
+fn bind(address: SocketAddr, shares_port: bool) -> io::Result<OwnedFd> {
     let family = if address.is_ipv4() { libc::AF_INET } else { libc::AF_INET6 };
     // SAFETY: plain system call; the descriptor is ours alone when it succeeded.
     let fd = unsafe {
@@ -21,22 +38,36 @@ pub fn listen(address: SocketAddr) -> io::Result<OwnedFd> {
         }
         OwnedFd::from_raw_fd(fd)
     };
-    let socket = fd.as_raw_fd();
-    set_option(socket, libc::SOL_SOCKET, libc::SO_REUSEADDR, 1)?;
-    set_option(socket, libc::SOL_SOCKET, libc::SO_REUSEPORT, 1)?;
+    set_option(fd.as_raw_fd(), libc::SOL_SOCKET, libc::SO_REUSEADDR, 1)?;
+    set_option(fd.as_raw_fd(), libc::SOL_SOCKET, libc::SO_REUSEPORT, shares_port.into())?;
     if address.is_ipv6() {
-        set_option(socket, libc::IPPROTO_IPV6, libc::IPV6_V6ONLY, 1)?;
+        set_option(fd.as_raw_fd(), libc::IPPROTO_IPV6, libc::IPV6_V6ONLY, 1)?;
     }
-    // Accepted sockets inherit it: responses are written whole, so waiting to fill a segment only delays them.
-    set_option(socket, libc::IPPROTO_TCP, libc::TCP_NODELAY, 1)?;
     let (raw, len) = to_raw(address);
     // SAFETY: `raw` holds a socket address of `len` bytes.
-    if unsafe { libc::bind(socket, raw.as_ptr().cast(), len) } < 0
-        || unsafe { libc::listen(socket, BACKLOG) } < 0
-    {
+    if unsafe { libc::bind(fd.as_raw_fd(), raw.as_ptr().cast(), len) } < 0 {
         return Err(io::Error::last_os_error());
     }
     Ok(fd)
+}
+
+/// The connections that wait at a listener which is about to close; none is waited for.
+pub fn take_waiting(listener: BorrowedFd<'_>) -> Vec<OwnedFd> {
+    let mut waiting = Vec::new();
+    // SAFETY: plain system calls; each descriptor that accept4 gives is ours alone.
+    unsafe {
+        if libc::fcntl(listener.as_raw_fd(), libc::F_SETFL, libc::O_NONBLOCK) < 0 {
+            return waiting;
+        }
+        loop {
+            let null = std::ptr::null_mut();
+            let fd = libc::accept4(listener.as_raw_fd(), null, null.cast(), libc::SOCK_CLOEXEC);
+            if fd < 0 {
+                return waiting;
+            }
+            waiting.push(OwnedFd::from_raw_fd(fd));
+        }
+    }
 }
 
 /// The address a socket is bound to: what port 0 became.

@@ -1,5 +1,6 @@
 //! One TLS connection as a transformer of bytes: ciphertext in, plaintext out, and back.
 
+use std::cell::RefCell;
 use std::io::{self, Read, Write};
 
 use boring::error::ErrorStack;
@@ -9,6 +10,11 @@ use super::TlsContext;
 
 /// The most plaintext one record carries (RFC 8446 5.1): a read with this much room takes the record whole.
 const RECORD_BYTES: usize = 16 * 1024;
+
+thread_local! {
+    /// Where a record is decrypted. One for all connections of a worker, so that an idle one need not keep the room.
+    static RECORD: RefCell<Box<[u8]>> = RefCell::new(vec![0; RECORD_BYTES].into_boxed_slice());
+}
 
 /// What a read or a handshake came to.
 #[derive(Debug, PartialEq, Eq)]
@@ -102,31 +108,27 @@ impl Session {
     /// Decrypts what has arrived and appends it to `plain`.
     pub fn read(&mut self, plain: &mut Vec<u8>) -> io::Result<Step> {
         let before = plain.len();
-        loop {
-            plain.reserve(RECORD_BYTES);
-            let filled = plain.len();
-            let room = plain.spare_capacity_mut();
-            let room_bytes = room.len();
-            match self.stream.ssl_read_uninit(room) {
-                Ok(read) => {
-                    // SAFETY: BoringSSL initialised the first `read` bytes of the spare room.
-                    unsafe { plain.set_len(filled + read) };
-                    // A read shorter than its room has emptied the record; asking again would only say "no more".
-                    if read < room_bytes && self.stream.get_ref().is_drained() {
-                        return Ok(Step::Done);
+        RECORD.with_borrow_mut(|record| {
+            loop {
+                match self.stream.ssl_read(record) {
+                    Ok(read) => {
+                        plain.extend_from_slice(&record[..read]);
+                        // A read shorter than a record has emptied it; asking again would only say "no more".
+                        if read < record.len() && self.stream.get_ref().is_drained() {
+                            return Ok(Step::Done);
+                        }
+                    }
+                    Err(error) => {
+                        return match error.code() {
+                            ErrorCode::WANT_READ if plain.len() > before => Ok(Step::Done),
+                            ErrorCode::WANT_READ => Ok(Step::NeedsBytes),
+                            ErrorCode::ZERO_RETURN => Ok(Step::Closed),
+                            _ => Err(io::Error::new(io::ErrorKind::InvalidData, error.to_string())),
+                        };
                     }
                 }
-                Err(error) => {
-                    let step = match error.code() {
-                        ErrorCode::WANT_READ if plain.len() > before => Step::Done,
-                        ErrorCode::WANT_READ => Step::NeedsBytes,
-                        ErrorCode::ZERO_RETURN => Step::Closed,
-                        _ => return Err(io::Error::new(io::ErrorKind::InvalidData, error.to_string())),
-                    };
-                    return Ok(step);
-                }
             }
-        }
+        })
     }
 
     /// Encrypts `plain` into [`Session::outgoing`].
