@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import shutil
 import sys
+import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NoReturn
@@ -77,6 +79,32 @@ def _settings(arguments: argparse.Namespace) -> ServerSettings:
     )
 
 
+def _pack(directory: Path) -> int:
+    if sys.stdout.isatty():
+        raise ZeroserveError("--pack writes a tarball, and this is a terminal", "add > site.tar")
+    from rich.console import Console
+    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn
+
+    from zeroserve.pack import pack_directory
+
+    columns = (TextColumn("packing"), BarColumn(), DownloadColumn())
+    # Whole first, then out: what fails must leave nothing that looks like a site.
+    with tempfile.TemporaryFile() as whole:
+        with Progress(*columns, console=Console(stderr=True), transient=True, disable=not sys.stderr.isatty()) as bar:
+            task = bar.add_task("packing")
+            summary = pack_directory(
+                directory, whole, lambda done, total: bar.update(task, completed=done, total=total)
+            )
+        whole.seek(0)
+        shutil.copyfileobj(whole, sys.stdout.buffer)
+        sys.stdout.buffer.flush()
+    print(
+        f"zeroserve: packed {summary.files} file(s), {summary.scripts} of them script(s), {summary.content_bytes} bytes",
+        file=sys.stderr,
+    )
+    return 0
+
+
 def _dispatch(argv: Sequence[str] | None) -> int:
     arguments = _parser().parse_args(argv)
     if arguments.version:
@@ -87,9 +115,7 @@ def _dispatch(argv: Sequence[str] | None) -> int:
     if arguments.pack is not None:
         if arguments.site is not None:
             raise ZeroserveError("--pack and a site to serve are given together", "do one after the other")
-        from zeroserve.packing import pack_to_stdout
-
-        return pack_to_stdout(arguments.pack)
+        return _pack(arguments.pack)
     if arguments.site is None:
         raise ZeroserveError("no site is named", "zeroserve site.tar, or zeroserve --pack DIRECTORY > site.tar")
     settings = _settings(arguments)

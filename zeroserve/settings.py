@@ -79,7 +79,9 @@ class ServerSettings:
         if not (self.plain_addresses or self.tls_addresses):
             raise ZeroserveError("there is no address to listen on", "add --addr or --tls-addr ADDRESS:PORT")
         if not 0 <= self.workers <= MAX_WORKERS:
-            raise ZeroserveError(f"--workers {self.workers} is not from 0 to {MAX_WORKERS}", "0 means one for each core")
+            raise ZeroserveError(
+                f"--workers {self.workers} is not from 0 to {MAX_WORKERS}", "0 means one for each core"
+            )
         if not 1 <= self.preempt_interval_ms <= 1000:
             raise ZeroserveError(
                 f"--preempt-timer-interval-ms {self.preempt_interval_ms} is not from 1 to 1000", "leave it out for 2 ms"

@@ -107,7 +107,9 @@ def test_a_range_behind_the_end_is_refused_with_the_length(server: RunningServer
 def test_head_has_the_fields_of_get_and_no_body(server: RunningServer) -> None:
     connection = server.connect_tls()
     rest = bytearray()
-    connection.sendall(b"HEAD /big.bin HTTP/1.1\r\nHost: localhost\r\n\r\nGET /big.bin HTTP/1.1\r\nHost: localhost\r\n\r\n")
+    connection.sendall(
+        b"HEAD /big.bin HTTP/1.1\r\nHost: localhost\r\n\r\nGET /big.bin HTTP/1.1\r\nHost: localhost\r\n\r\n"
+    )
     head = read_answer(connection, is_head=True, rest=rest)
     got = read_answer(connection, rest=rest)
     for answer in (head, got):
@@ -144,7 +146,9 @@ def test_a_request_that_arrives_byte_by_byte_is_answered(server: RunningServer) 
 )
 def test_the_body_of_a_refused_request_does_not_become_the_next_request(server: RunningServer, body: bytes) -> None:
     connection = server.connect()
-    connection.sendall(b"POST / HTTP/1.1\r\nHost: localhost\r\n" + body + b"GET /docs/ HTTP/1.1\r\nHost: localhost\r\n\r\n")
+    connection.sendall(
+        b"POST / HTTP/1.1\r\nHost: localhost\r\n" + body + b"GET /docs/ HTTP/1.1\r\nHost: localhost\r\n\r\n"
+    )
     rest = bytearray()
     refused = read_answer(connection, rest=rest)
     assert (refused.status, refused.headers["allow"]) == (405, "GET, HEAD")

@@ -37,9 +37,7 @@ def test_older_versions_are_refused_with_an_alert(server: RunningServer, version
     assert b"alert protocol version" in result.stderr
 
 
-@pytest.mark.parametrize(
-    "suite", ["TLS_AES_128_GCM_SHA256", "TLS_AES_256_GCM_SHA384", "TLS_CHACHA20_POLY1305_SHA256"]
-)
+@pytest.mark.parametrize("suite", ["TLS_AES_128_GCM_SHA256", "TLS_AES_256_GCM_SHA384", "TLS_CHACHA20_POLY1305_SHA256"])
 def test_every_suite_of_tls_1_3_works(server: RunningServer, suite: str) -> None:
     assert f"Cipher is {suite}".encode() in s_client(server, "-ciphersuites", suite).stdout
 
@@ -74,7 +72,8 @@ def test_closing_says_so_in_tls_first(server: RunningServer) -> None:
 
 
 @pytest.mark.parametrize(
-    "garbage", [b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n", b"\x16\x03\x01\x00\x05\x01\x00\x00\x01\x00", b"\x00" * 600]
+    "garbage",
+    [b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n", b"\x16\x03\x01\x00\x05\x01\x00\x00\x01\x00", b"\x00" * 600],
 )
 def test_what_is_no_client_hello_ends_that_connection_only(server: RunningServer, garbage: bytes) -> None:
     raw = socket.create_connection(("127.0.0.1", server.https_port), timeout=20)
@@ -88,7 +87,9 @@ def test_what_is_no_client_hello_ends_that_connection_only(server: RunningServer
     assert read_answer(connection).body == b"over TLS"
 
 
-def test_a_key_that_is_not_the_certificates_is_refused_at_start(server: RunningServer, tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_a_key_that_is_not_the_certificates_is_refused_at_start(
+    server: RunningServer, tmp_path_factory: pytest.TempPathFactory
+) -> None:
     from zeroserve.certificates import self_signed
 
     from .conftest import COMMAND
