@@ -98,10 +98,8 @@ def _pack(directory: Path) -> int:
         whole.seek(0)
         shutil.copyfileobj(whole, sys.stdout.buffer)
         sys.stdout.buffer.flush()
-    print(
-        f"zeroserve: packed {summary.files} file(s), {summary.scripts} of them script(s), {summary.content_bytes} bytes",
-        file=sys.stderr,
-    )
+    contents = f"{summary.files} file(s), {summary.scripts} of them script(s), {summary.content_bytes} bytes"
+    print(f"zeroserve: packed {contents}", file=sys.stderr)
     return 0
 
 

@@ -1,4 +1,4 @@
-"""C to eBPF: a script's source becomes the object that a site carries. What the object may do is the engine's business."""
+"""C to eBPF: a script's source becomes the object in a site. What the object may do is the engine's business."""
 
 from __future__ import annotations
 

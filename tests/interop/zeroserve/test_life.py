@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import signal
 import socket
@@ -37,7 +38,7 @@ class Client(threading.Thread):
                         answer = read_answer(connection)
                         assert answer.status == 200
                         self.bodies.append(answer.body)
-        except Exception as error:  # noqa: BLE001 - handed to the test, whatever it is
+        except Exception as error:
             self.failure = error
 
 
@@ -59,7 +60,7 @@ def test_reloads_swap_the_site_and_no_request_fails(serve: Serve, tmp_path: Path
     numbers = [int(body.rpartition(b" ")[2]) for body in client.bodies]
     # Each worker swaps for itself, so a client on two of them may see one generation in two orders, but never
     # one that has been replaced for long.
-    assert all(later >= earlier - 1 for earlier, later in zip(numbers, numbers[1:], strict=False))
+    assert all(later >= earlier - 1 for earlier, later in itertools.pairwise(numbers))
 
 
 def test_a_bad_tarball_changes_nothing_and_is_logged(serve: Serve) -> None:
