@@ -3,6 +3,8 @@
 use async_ebpf::helpers::Helper;
 use async_ebpf::program::HelperScope;
 
+use crate::notice;
+
 use super::guest::{FAILED, bytes, with_exchange};
 
 /// Longest line of a script; the rest is cut off.
@@ -34,7 +36,7 @@ impl Journal {
 
 /// Writes a line about a script.
 pub(super) fn tell(script: &str, what: std::fmt::Arguments<'_>) {
-    eprintln!("zeroserve: script {script}: {what}");
+    notice::write(format_args!("script {script}: {what}"));
 }
 
 fn log(scope: &HelperScope, message: u64, len: u64, _: u64, _: u64, _: u64) -> Result<u64, ()> {
