@@ -45,6 +45,7 @@ EXTENSIONS: dict[str, tuple[tuple[int, bytes], ...]] = {
     "first fragment": ((44, ipv6_fragment_header(0, True)),),
     "later fragment": ((44, ipv6_fragment_header(8, True)),),
     "last fragment behind options": ((60, PADDING), (44, ipv6_fragment_header(1480, False))),
+    "far fragment": ((44, ipv6_fragment_header(0x8000, False)),),
     "later fragment before options": ((44, ipv6_fragment_header(64, False)), (60, PADDING)),
     "two fragment headers": ((44, ipv6_fragment_header(0, True)), (44, ipv6_fragment_header(0, True))),
     "two fragment headers, second later": ((44, ipv6_fragment_header(0, True)), (44, ipv6_fragment_header(8, True))),
@@ -57,6 +58,7 @@ IPV4_FORMS: dict[str, dict[str, object]] = {
     "first fragment": {"fragment": 0x2000},
     "later fragment": {"fragment": 0x2001},
     "last fragment": {"fragment": 0x00B9},
+    "far fragment": {"fragment": 0x1000},
 }
 TAGS: dict[str, tuple[tuple[int, int], ...]] = {
     "untagged": (),
