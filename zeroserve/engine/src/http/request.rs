@@ -127,22 +127,28 @@ pub(in crate::http) fn is_target_byte(byte: u8) -> bool {
 
 /// True for `uri-host [ ":" port ]`, restricted to what names a host in practice (no sub-delims, so that
 /// a joined `a,b` is refused); the empty value is allowed by RFC 9110, section 7.2.
+#[inline]
 pub(in crate::http) fn is_host(value: &[u8]) -> bool {
-    let (is_name_part, rest): (fn(u8) -> bool, &[u8]) = match value {
-        [b'[', rest @ ..] => match memchr(b']', rest) {
-            Some(end) if rest[..end].iter().all(|&b| b.is_ascii_hexdigit() || matches!(b, b':' | b'.')) => {
-                (|_| false, &rest[end + 1..])
-            }
+    let name_len = match value {
+        [b'[', address @ ..] => match memchr(b']', address) {
+            Some(end) if address[..end].iter().all(|&byte| is_address_byte(byte)) => end + 2,
             _ => return false,
         },
-        _ => (|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'.' | b'_' | b'~' | b'%'), value),
+        _ => value.iter().position(|&byte| !is_host_byte(byte)).unwrap_or(value.len()),
     };
-    let name_len = rest.iter().position(|&byte| !is_name_part(byte)).unwrap_or(rest.len());
-    match &rest[name_len..] {
+    match &value[name_len..] {
         [] => true,
         [b':', port @ ..] => port.len() <= 5 && port.iter().all(u8::is_ascii_digit),
         _ => false,
     }
+}
+
+fn is_host_byte(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_' | b'~' | b'%')
+}
+
+fn is_address_byte(byte: u8) -> bool {
+    byte.is_ascii_hexdigit() || matches!(byte, b':' | b'.')
 }
 
 /// One request. `Default` and `new` give an empty one; the memory is kept over `clear`.

@@ -38,8 +38,14 @@ pub fn is_token_byte(byte: u8) -> bool {
     TOKEN[byte as usize]
 }
 
+/// How many bytes at the beginning are a token.
+#[inline]
+pub fn token_len(bytes: &[u8]) -> usize {
+    bytes.iter().position(|&byte| !is_token_byte(byte)).unwrap_or(bytes.len())
+}
+
 pub fn is_token(bytes: &[u8]) -> bool {
-    !bytes.is_empty() && bytes.iter().all(|&byte| is_token_byte(byte))
+    !bytes.is_empty() && token_len(bytes) == bytes.len()
 }
 
 /// True for bytes that may stand in a field value as this server writes and accepts it:
