@@ -1,0 +1,138 @@
+"""Directory to site: the tarball with its scripts compiled. The same tree always gives the same bytes."""
+
+from __future__ import annotations
+
+import os
+import stat
+import tarfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from io import BytesIO
+from pathlib import Path
+from typing import BinaryIO
+
+from zeroserve.settings import ZeroserveError
+
+SCRIPTS = Path(".zeroserve/scripts")
+Progress = Callable[[int, int], None]
+
+
+@dataclass(frozen=True, slots=True)
+class PackSummary:
+    """What a packed site holds."""
+
+    files: int
+    scripts: int
+    content_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Member:
+    name: str
+    source: Path
+    is_script_source: bool
+    size: int
+    mtime: int
+
+
+def pack_directory(directory: Path, output: BinaryIO, progress: Progress | None = None) -> PackSummary:
+    """Write `directory` as a site.
+
+    Names are sorted; owners are left out, modes are 0644, and modification times (whole seconds) stay, since browsers
+    are told them. `.zeroserve/scripts/*.c` are compiled and go in as `.o`; the sources stay out. `progress` is called
+    with the bytes done and all bytes.
+
+    Raises ZeroserveError for what a site cannot hold: links, devices, sockets, names that are not UTF-8, a script that
+    does not compile, files that change meanwhile.
+    """
+    members = _collect(directory)
+    total = sum(member.size for member in members)
+    done = scripts = 0
+    with tarfile.open(fileobj=output, mode="w", format=tarfile.PAX_FORMAT) as archive:
+        for member in members:
+            _add(archive, member)
+            scripts += member.name.startswith(f"{SCRIPTS}/") and member.name.endswith(".o")
+            done += member.size
+            if progress is not None:
+                progress(done, total)
+    return PackSummary(len(members), scripts, total)
+
+
+def _collect(directory: Path) -> list[_Member]:
+    if not directory.is_dir():
+        raise ZeroserveError(f"--pack {directory}: not a directory", "name the directory that holds the site")
+    members: dict[str, _Member] = {}
+    for path in _walk(directory):
+        member = _member(directory, path)
+        if member.name in members:
+            raise ZeroserveError(
+                f"{path}: {members[member.name].source} becomes {member.name} too", "keep the source or the object"
+            )
+        members[member.name] = member
+    if not members:
+        raise ZeroserveError(f"--pack {directory}: there is no file in it", "put an index.html there, for a start")
+    return [members[name] for name in sorted(members)]
+
+
+def _walk(directory: Path) -> list[Path]:
+    found: list[Path] = []
+
+    def refuse(error: OSError) -> None:
+        raise ZeroserveError(f"{error.filename}: {error.strerror}", "make it readable") from None
+
+    for folder, folders, files in os.walk(directory, onerror=refuse):
+        found += [Path(folder, name) for name in files]
+        # A link to a folder is listed as a folder and not entered; it must not vanish without a word.
+        found += [Path(folder, name) for name in folders if Path(folder, name).is_symlink()]
+    return found
+
+
+def _member(directory: Path, path: Path) -> _Member:
+    status = path.lstat()
+    kind = _KINDS.get(stat.S_IFMT(status.st_mode), "something that is no file")
+    if kind:
+        raise ZeroserveError(f"{path} is {kind}, which a site cannot hold", "put a file there, or take it away")
+    name = path.relative_to(directory).as_posix()
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        raise ZeroserveError(f"{os.fsencode(path)!r}: the name is not UTF-8", "rename the file") from None
+    is_source = path.suffix == ".c" and path.relative_to(directory).parent == SCRIPTS
+    return _Member(
+        name=f"{name[:-2]}.o" if is_source else name,
+        source=path,
+        is_script_source=is_source,
+        size=status.st_size,
+        mtime=int(status.st_mtime),
+    )
+
+
+_KINDS = {
+    stat.S_IFREG: "",
+    stat.S_IFLNK: "a symbolic link",
+    stat.S_IFCHR: "a character device",
+    stat.S_IFBLK: "a block device",
+    stat.S_IFIFO: "a named pipe",
+    stat.S_IFSOCK: "a socket",
+}
+
+
+def _add(archive: tarfile.TarFile, member: _Member) -> None:
+    header = tarfile.TarInfo(member.name)
+    header.mode = 0o644
+    header.mtime = member.mtime
+    if member.is_script_source:
+        # Imported here: a site without sources needs no compiler.
+        from zeroserve.compiler import compile_script
+
+        image = compile_script(member.source)
+        header.size = len(image)
+        archive.addfile(header, BytesIO(image))
+        return
+    try:
+        with member.source.open("rb") as content:
+            header.size = os.fstat(content.fileno()).st_size
+            archive.addfile(header, content)
+    except OSError as error:
+        hint = "pack again when nothing writes to it" if error.errno is None else "make it readable"
+        raise ZeroserveError(f"{member.source}: {error.strerror or error}", hint) from None
