@@ -64,6 +64,11 @@ fn fields_without_end_are_refused() {
     let error = (0..100_000).find_map(|index| list.append("X-Flood", format!("{index}")).err());
     assert_eq!(error, Some(InvalidField::TooLarge));
     assert!(list.wire().concat().len() <= HeaderBlock::MAX_BYTES);
+
+    let before = shown(&list);
+    let too_much = "x".repeat(HeaderBlock::MAX_BYTES);
+    assert_eq!(list.set("x-flood", too_much), Err(InvalidField::TooLarge));
+    assert_eq!(shown(&list), before, "what is refused replaces nothing");
 }
 
 #[test]
