@@ -5,6 +5,9 @@ mod open;
 pub mod respond;
 pub mod tar;
 
+#[cfg(test)]
+mod tests;
+
 use std::collections::HashMap;
 use std::fs::File;
 use std::hash::{BuildHasherDefault, Hasher};
