@@ -62,7 +62,6 @@ fn paths_lead_to_files_index_documents_and_redirects() {
             ("/.zeroserve/scripts/a.o", "nothing"),
         ] {
             assert_eq!(found(&site, path), leads_to, "{format} {path}");
-            assert_eq!(found(&site.replica(), path), leads_to, "{format} {path} in a replica");
         }
     }
 }
