@@ -46,9 +46,9 @@ def test_certificate_and_key_go_together(tmp_path: Path) -> None:
 
 
 def test_missing_file_is_named_with_its_flag(tmp_path: Path) -> None:
-    with pytest.raises(ApplianceError, match="^--site .*absent: No such file"):
+    with pytest.raises(ApplianceError, match=r"^--site .*absent: No such file"):
         replace(LAB, site=tmp_path / "absent").checked()
-    with pytest.raises(ApplianceError, match="^--policy .*absent: No such file"):
+    with pytest.raises(ApplianceError, match=r"^--policy .*absent: No such file"):
         replace(LAB, policy=tmp_path / "absent").checked()
 
 
