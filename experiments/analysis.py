@@ -27,6 +27,9 @@ _Z_95 = 1.959964
 RECEIVED_SHARE = 0.99
 """Below this share of what was sent, the user-space position did not really receive its load."""
 
+BUSY_WITH_OTHERS_PERCENT = 5
+"""Above this share of the edge's core, other programs of the machine disturb caches and latencies noticeably."""
+
 
 @dataclass(frozen=True, slots=True)
 class Spread:
@@ -262,6 +265,8 @@ def _warnings(runs: Sequence[Run]) -> Iterable[str]:
         if run.http.successes < run.http.checks:
             reasons = ", ".join(f"{count} x {reason}" for reason, count in run.http.failures.items())
             yield f"{name} failed {run.http.checks - run.http.successes} of {run.http.checks} HTTPS checks: {reasons}."
+        if run.edge_core_others_percent > BUSY_WITH_OTHERS_PERCENT:
+            yield f"{name} shared its core with something else, which used {run.edge_core_others_percent:.0f} % of it."
         if run.steal_percent > 1:
             yield f"{name} lost {_tight(run.steal_percent)} % of its CPU time to other guests of the same host."
     if runs and len(runs) < runs[0].planned_runs:

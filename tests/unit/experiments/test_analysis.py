@@ -153,6 +153,7 @@ def test_books_that_do_not_close_are_left_out_and_said(make_run: MakeRun) -> Non
         ({"waiting_bytes_at_stop": 1664}, "had 1,664 bytes of datagrams unread"),
         ({"http_successes": 3, "http_failures": {"timeout": 1}}, "failed 1 of 4 HTTPS checks: 1 x timeout"),
         ({"steal_percent": 2.5}, "lost 2.5 % of its CPU time to other guests"),
+        ({"edge_core_others_percent": 12.0}, "shared its core with something else, which used 12 % of it"),
         ({}, "The experiment ended early: 1 of 9 runs were made"),
     ],
 )
