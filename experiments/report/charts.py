@@ -105,7 +105,7 @@ def latency(runs: Sequence[Run], conditions: Sequence[Condition]) -> str:
     with _plot("latency", rows=len(conditions) * 1.25) as (axes, svg):
         for row, condition in enumerate(conditions):
             colour = POSITION_COLOURS[condition.position]
-            for place, (label, marker, read) in enumerate(kinds):
+            for place, (_, marker, read) in enumerate(kinds):
                 values = sorted(v for run in _members(runs, condition) if (v := read(run)) is not None)
                 y = row + (place - 1) * 0.24
                 axes.plot([values[0], values[-1]], [y, y], color=colour, alpha=0.4, linewidth=3, solid_capstyle="round")
