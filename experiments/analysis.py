@@ -261,6 +261,8 @@ def _warnings(runs: Sequence[Run]) -> Iterable[str]:
             )
         if run.position is not Position.USERSPACE and run.received_userspace:
             yield f"{name} let {run.received_userspace:,} packets through to user space."
+        if run.sent and not run.receiver_cpu_ns.get("napi"):
+            yield f"{name} was received without a NAPI thread, on the sender's core: its receiver CPU is not whole."
         if run.waiting_bytes_at_stop:
             yield (
                 f"{name} had {run.waiting_bytes_at_stop:,} bytes of datagrams unread when the sender stopped: part of "
