@@ -3,7 +3,7 @@
 use async_ebpf::helpers::Helper;
 use async_ebpf::program::HelperScope;
 
-use super::guest::{FAILED, bytes, give_text, with_exchange};
+use super::guest::{FAILED, bytes, give_text, name, with_exchange};
 use crate::http::headers::HeaderList;
 use crate::http::response::Response;
 
@@ -76,15 +76,15 @@ impl Metadata {
 }
 
 fn get(scope: &HelperScope, key: u64, key_len: u64, out: u64, cap: u64, _: u64) -> Result<u64, ()> {
-    with_exchange(scope, |exchange| match exchange.metadata.get(bytes(scope, key, key_len)?) {
-        Some(value) => give_text(scope, value, out, cap),
-        None => Ok(FAILED),
+    with_exchange(scope, |exchange| {
+        let value = exchange.metadata.get(name(scope, key, key_len)?);
+        give_text(scope, value.unwrap_or_default(), out, cap)
     })
 }
 
 fn set(scope: &HelperScope, key: u64, key_len: u64, value: u64, value_len: u64, _: u64) -> Result<u64, ()> {
     with_exchange(scope, |exchange| {
-        let (key, value) = (bytes(scope, key, key_len)?, bytes(scope, value, value_len)?);
+        let (key, value) = (name(scope, key, key_len)?, bytes(scope, value, value_len)?);
         Ok(exchange.metadata.set(key, value).map_or(FAILED, |()| 0))
     })
 }
