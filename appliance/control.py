@@ -197,10 +197,12 @@ class _Control:
 
     async def _down(self) -> dict[str, Any]:
         self._is_ending = True
-        async with self._changing:
-            await asyncio.to_thread(self._appliance.take_down)
-        # When a client asked, its connection sets this after the answer is out; on a signal nobody else does.
-        asyncio.get_running_loop().call_later(1.0, self._ended.set)
+        try:
+            async with self._changing:
+                await asyncio.to_thread(self._appliance.take_down)
+        finally:
+            # When a client asked, its connection sets this after the answer is out; on a signal nobody else does.
+            asyncio.get_running_loop().call_later(1.0, self._ended.set)
         return {}
 
     async def _watch_server(self) -> None:

@@ -193,21 +193,14 @@ class Appliance:
     def _bring_up_filter(self, undo: contextlib.ExitStack) -> None:
         """Without a filter the site still comes up: what it would have dropped early, the tables drop later."""
         interface = self.settings.interface
-        pin = PINS / interface
         try:
             with self._where_packets_arrive():
                 mount_bpffs()
-                adopted = _reopen(pin)
-                if adopted is None:
-                    self._filter = Filter.attach(interface, mode=self.policy.mode, pin=pin)
-                    undo.callback(self._filter.detach)
-                    self._filter.apply(self.policy)
-                else:
-                    self._filter = adopted
-                    undo.callback(self._filter.detach)
+                self._filter = _reopen(PINS / interface) or _attach(interface, self.policy)
         except (XdpError, OSError) as error:
             self._set(LayerState("filter", Condition.DEGRADED, f"no XDP filter: {error}"))
             return
+        undo.callback(self._filter.detach)
         detail = f"{self._filter.attach_mode.value} XDP on {interface}, {self._filter.mode.value}"
         refusal = self._filter.native_refusal
         self._set(LayerState("filter", Condition.UP, f"{detail} (not native: {refusal})" if refusal else detail))
@@ -328,6 +321,17 @@ def _remove_pins() -> None:
     remove_leftovers(PINS)
     with contextlib.suppress(OSError):
         PIN_ROOT.rmdir()
+
+
+def _attach(interface: str, policy: Policy) -> Filter:
+    """The filter with the policy in force; not attached when the policy cannot be applied."""
+    attached = Filter.attach(interface, mode=policy.mode, pin=PINS / interface)
+    try:
+        attached.apply(policy)
+    except BaseException:
+        attached.detach()
+        raise
+    return attached
 
 
 def _reopen(pin: Path) -> Filter | None:

@@ -224,20 +224,24 @@ def _unpin(directory: Path) -> None:
 
 
 def remove_leftovers(root: Path = PIN_ROOT) -> list[Path]:
-    """Detaches and removes every filter pinned under `root`, whoever pinned it; returns the pins removed."""
-    if not root.is_dir():
-        return []
-    removed = sorted(path for path in root.iterdir() if path.is_dir())
-    for pin in removed:
-        with suppress(OSError):
-            link = Link.pinned(pin / _LINK)
-            with suppress(OSError):
-                link.detach()
-            link.close()
+    """Detaches and removes every filter pinned at or below `root`, whoever pinned it; returns the pins removed."""
+    pins = []
+    for directory, _, names in os.walk(root, topdown=False):
+        pin = Path(directory)
+        if names:
+            _detach_pinned(pin / _LINK)
+            pins.append(pin)
         _unpin(pin)
-    with suppress(OSError):
-        root.rmdir()
-    return removed
+    return sorted(pins)
+
+
+def _detach_pinned(path: Path) -> None:
+    with suppress(OSError):  # half a pin has no link, and the interface of another may be gone
+        link = Link.pinned(path)
+        try:
+            link.detach()
+        finally:
+            link.close()
 
 
 def mount_bpffs(path: Path = BPFFS) -> bool:

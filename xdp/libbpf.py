@@ -22,6 +22,7 @@ from xdp.errors import XdpError
 _BPF_XDP = 37  # enum bpf_attach_type
 _MAP_TYPES_PER_CPU = {5, 6, 10, 21}  # PERCPU_HASH, PERCPU_ARRAY, LRU_PERCPU_HASH, PERCPU_CGROUP_STORAGE
 _BATCH_ENTRIES = 4096
+_LOG_BYTES = 1 << 24  # the verifier tells everything before it tells what is wrong; untouched pages cost nothing
 
 
 class MapType(IntEnum):
@@ -157,7 +158,7 @@ def _libc_vsnprintf() -> Callable[..., int]:
 def _collect(level: int, line_format: bytes, arguments: int) -> int:
     lines: list[str] | None = getattr(_log, "lines", None)
     if lines is not None and level == 0:  # LIBBPF_WARN
-        text = ctypes.create_string_buffer(16384)
+        text = ctypes.create_string_buffer(_LOG_BYTES)
         _libc_vsnprintf()(text, len(text), line_format, arguments)
         lines.extend(text.value.decode(errors="replace").splitlines())
     return 0

@@ -125,12 +125,16 @@ def _chains(mode: Mode) -> dict[str, list[str]]:
     return {
         "input": [
             "meta iiftype loopback accept",
+            "meta nfproto ipv6 exthdr frag exists jump fragments",
             f"udp dport @udp_ports {port}",
             f"tcp dport @tcp_ports {port}",
-            "meta nfproto ipv6 frag frag-off != 0 goto sources",
             "meta l4proto { tcp, udp } th dport 0-65535 goto sources",
             "meta l4proto != { tcp, udp } goto sources",
             malformed,
+        ],
+        "fragments": [
+            f"frag nexthdr ipv6-frag {malformed}",
+            "frag frag-off != 0 goto sources",
         ],
         "sources": [
             f"ip saddr @sources_v4 {source}",

@@ -202,21 +202,43 @@ def _walk_strictly(protocol: int, payload: bytes) -> _Chain:
 
 
 def _walk_as_netfilter(protocol: int, payload: bytes) -> _Chain:
-    """As the kernel's ipv6_find_hdr walks: any number of headers, the last of which may overrun the packet."""
-    seen: list[int] = []
+    """As the table's rules and the kernel's ipv6_find_hdr walk: the last header may overrun the packet.
+
+    On the way to the transport header it stops at an authentication header (IP6_FH_F_AUTH): what that protects is
+    judged when it has been checked and comes through the hook again. Two fragment headers are refused when the one
+    follows the other at once; with another header in between netfilter's reading is not modelled, since kernels differ.
+    """
+    following, offset = _first_fragment_header(protocol, payload)
+    if following == Extension.FRAGMENT:
+        raise _UnreadableError
+    if offset:
+        return _Chain(Extension.FRAGMENT, b"", is_later_fragment=True)
     while protocol in _EXTENSIONS:
-        header, _ = _split(payload, 4 if protocol == Extension.FRAGMENT else 2)
-        offset = int.from_bytes(header[2:4]) & 0xFFF8 if protocol == Extension.FRAGMENT else 0
-        payload = payload[_extension_bytes(protocol, header) :]
-        if offset and Extension.FRAGMENT not in seen:
-            return _Chain(header[0], b"", is_later_fragment=True)
-        if offset and header[0] in _EXTENSIONS:
-            raise _UnreadableError
-        if offset:
-            return _Chain(header[0], b"")
-        seen.append(protocol)
-        protocol = header[0]
+        header, _, rest = _stride(protocol, payload)
+        if protocol == Extension.AUTHENTICATION:
+            break
+        protocol, payload = header[0], rest
     return _Chain(protocol, payload)
+
+
+def _first_fragment_header(protocol: int, payload: bytes) -> tuple[int | None, int]:
+    """(what follows the first fragment header, its offset in bytes); (None, 0) where there is none."""
+    try:
+        while protocol in _EXTENSIONS:
+            header, offset, payload = _stride(protocol, payload)
+            if protocol == Extension.FRAGMENT:
+                return header[0], offset
+            protocol = header[0]
+    except _UnreadableError:
+        pass
+    return None, 0
+
+
+def _stride(protocol: int, payload: bytes) -> tuple[bytes, int, bytes]:
+    """(the start of an extension header, its fragment offset in bytes, what follows it, if anything does)."""
+    header, _ = _split(payload, 4 if protocol == Extension.FRAGMENT else 2)
+    offset = int.from_bytes(header[2:4]) & 0xFFF8 if protocol == Extension.FRAGMENT else 0
+    return header, offset, payload[_extension_bytes(protocol, header) :]
 
 
 def _with_ports(headers: Headers, payload: bytes) -> Headers:

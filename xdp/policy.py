@@ -265,8 +265,8 @@ def verdict(policy: Policy, packet: bytes, now_ns: int) -> tuple[Verdict, Reason
 def verdict_at_input(policy: Policy, packet: bytes, now_ns: int) -> tuple[Verdict, Reason] | None:
     """The same for nftables' input hook; None where the frame does not get there as it is (see `read_at_input`).
 
-    The rules mean the same. What differs is what the layer can see: netfilter counts neither extension headers nor
-    fragment headers, and does not notice that the last extension header overruns the packet.
+    The rules mean the same. What differs is what the layer can see: netfilter does not count extension headers, does
+    not notice when the last one overruns the packet, and does not look behind an IPv6 authentication header.
     """
     headers = read_at_input(packet)
     return None if headers is None else _outcome(policy, _reason(policy, headers, now_ns))

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import resource
 import signal
 import sys
 
@@ -14,8 +16,9 @@ from zeroserve.settings import ServerSettings, ZeroserveError
 
 
 def log(message: str) -> None:
-    """Write one line to standard error."""
-    print(f"zeroserve: {message}", file=sys.stderr, flush=True)
+    """Write one line to standard error. Where nobody can read it any more, serving goes on."""
+    with contextlib.suppress(OSError):
+        print(f"zeroserve: {message}", file=sys.stderr, flush=True)
 
 
 def run(settings: ServerSettings) -> int:
@@ -23,7 +26,14 @@ def run(settings: ServerSettings) -> int:
 
     Raises ZeroserveError when the server cannot start.
     """
+    _raise_descriptor_limit()
     return uvloop.run(_Process(settings).live())
+
+
+def _raise_descriptor_limit() -> None:
+    """Each connection is a descriptor, and the usual soft limit of 1024 is for programs that use select()."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 class _Process:

@@ -35,17 +35,25 @@ class _Member:
     mtime: int
 
 
-def pack_directory(directory: Path, output: BinaryIO, progress: Progress | None = None) -> PackSummary:
+def pack_directory(
+    directory: Path,
+    output: BinaryIO,
+    progress: Progress | None = None,
+    *,
+    leave_out: tuple[int, int] | None = None,
+) -> PackSummary:
     """Write `directory` as a site.
 
     Names are sorted; owners are left out, modes are 0644, and modification times (whole seconds) stay, since browsers
-    are told them. `.zeroserve/scripts/*.c` are compiled and go in as `.o`; the sources stay out. `progress` is called
-    with the bytes done and all bytes.
+    are told them. `.zeroserve/scripts/*.c` are compiled and go in as `.o`; the sources stay out. A link to a file
+    within the directory goes in as a copy of that file. `progress` is called with the bytes done and all bytes.
+    `leave_out` is the device and inode of a file to pass over: the tarball itself, when it is being written into the
+    directory.
 
-    Raises ZeroserveError for what a site cannot hold: links, devices, sockets, names that are not UTF-8, a script that
-    does not compile, files that change meanwhile.
+    Raises ZeroserveError for what a site cannot hold: links to elsewhere, devices, sockets, names that are not UTF-8, a
+    script that does not compile, files that change meanwhile. What was written by then is no site.
     """
-    members = _collect(directory)
+    members = _collect(directory, leave_out)
     total = sum(member.size for member in members)
     done = scripts = 0
     with tarfile.open(fileobj=output, mode="w", format=tarfile.PAX_FORMAT) as archive:
@@ -58,12 +66,15 @@ def pack_directory(directory: Path, output: BinaryIO, progress: Progress | None 
     return PackSummary(len(members), scripts, total)
 
 
-def _collect(directory: Path) -> list[_Member]:
+def _collect(directory: Path, leave_out: tuple[int, int] | None) -> list[_Member]:
     if not directory.is_dir():
         raise ZeroserveError(f"--pack {directory}: not a directory", "name the directory that holds the site")
     members: dict[str, _Member] = {}
     for path in _walk(directory):
-        member = _member(directory, path)
+        status = path.lstat()
+        if (status.st_dev, status.st_ino) == leave_out:
+            continue
+        member = _member(directory, path, status)
         if member.name in members:
             raise ZeroserveError(
                 f"{path}: {members[member.name].source} becomes {member.name} too", "keep the source or the object"
@@ -87,8 +98,11 @@ def _walk(directory: Path) -> list[Path]:
     return found
 
 
-def _member(directory: Path, path: Path) -> _Member:
-    status = path.lstat()
+def _member(directory: Path, path: Path, status: os.stat_result) -> _Member:
+    source = path
+    if stat.S_ISLNK(status.st_mode):
+        source = _target(directory, path)
+        status = source.lstat()
     kind = _KINDS.get(stat.S_IFMT(status.st_mode), "something that is no file")
     if kind:
         raise ZeroserveError(f"{path} is {kind}, which a site cannot hold", "put a file there, or take it away")
@@ -100,16 +114,28 @@ def _member(directory: Path, path: Path) -> _Member:
     is_source = path.suffix == ".c" and path.relative_to(directory).parent == SCRIPTS
     return _Member(
         name=f"{name[:-2]}.o" if is_source else name,
-        source=path,
+        source=source,
         is_script_source=is_source,
         size=status.st_size,
         mtime=int(status.st_mtime),
     )
 
 
+def _target(directory: Path, link: Path) -> Path:
+    """The file that a link stands for; it may not lead out of the directory, nor to a folder, which could hold it."""
+    try:
+        target = link.resolve(strict=True)
+    except (OSError, RuntimeError):  # RuntimeError: a circle, before Python 3.13
+        raise ZeroserveError(f"{link} is a link that leads nowhere", "put the file there, or take it away") from None
+    if not target.is_relative_to(directory.resolve()):
+        raise ZeroserveError(f"{link} is a link that leads out of the site, to {target}", "put a copy there instead")
+    if target.is_dir():
+        raise ZeroserveError(f"{link} is a link to a folder", "put a copy there instead")
+    return target
+
+
 _KINDS = {
     stat.S_IFREG: "",
-    stat.S_IFLNK: "a symbolic link",
     stat.S_IFCHR: "a character device",
     stat.S_IFBLK: "a block device",
     stat.S_IFIFO: "a named pipe",

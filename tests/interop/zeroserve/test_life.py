@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import itertools
 import os
+import re
 import signal
 import socket
+import ssl
 import subprocess
 import threading
 import time
@@ -190,3 +192,35 @@ def test_a_site_that_is_not_there_is_one_line_and_status_2(tmp_path: Path) -> No
     assert result.stderr.startswith("zeroserve: ")
     assert result.stderr.count("\n") == 1
     assert "missing.tar" in result.stderr
+
+
+def test_an_idle_tls_connection_ends_with_the_closing_alert(serve: Serve) -> None:
+    server = serve({"index.html": "x"}, "--keep-alive-timeout", "1")
+    context = ssl.create_default_context(cafile=str(server.cert))
+    raw = socket.create_connection(("127.0.0.1", server.https_port), timeout=20)
+    with context.wrap_socket(raw, server_hostname="localhost", suppress_ragged_eofs=False) as idle:
+        idle.sendall(GET)
+        read_answer(idle)
+        assert idle.recv(1) == b""
+
+
+def test_a_client_that_connects_and_says_nothing_has_the_time_of_a_header(serve: Serve) -> None:
+    server = serve({"index.html": "x"}, "--header-timeout", "1", "--keep-alive-timeout", "600")
+    assert closes(server.connect())
+
+
+def test_a_server_whose_log_nobody_reads_goes_on(serve: Serve, tmp_path: Path) -> None:
+    server = serve({"index.html": "x"})
+    argv = [*COMMAND, "--addr", "127.0.0.1:0", str(server.site)]
+    reader, writer = os.pipe()
+    with subprocess.Popen(argv, stderr=writer) as process:
+        os.close(writer)
+        with os.fdopen(reader) as log:
+            port = int(re.search(r"http://127\.0\.0\.1:(\d+)", log.readline()).group(1))
+        process.send_signal(signal.SIGHUP)
+        time.sleep(0.5)
+        with socket.create_connection(("127.0.0.1", port), timeout=20) as connection:
+            connection.sendall(GET)
+            assert read_answer(connection).body == b"x"
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(timeout=20) == 0

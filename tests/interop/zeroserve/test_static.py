@@ -72,7 +72,7 @@ def test_no_path_leaves_the_archive(server: RunningServer, path: str) -> None:
 
 def test_a_folder_without_slash_redirects_to_one_with(server: RunningServer) -> None:
     result = curl(server, "/docs?a=b", "--write-out", "%{http_code} %{redirect_url}", "--output", "/dev/null")
-    assert result.stdout.split() == [b"308", f"{server.https}/docs/?a=b".encode()]
+    assert result.stdout.split() == [b"301", f"{server.https}/docs/?a=b".encode()]
 
 
 def test_an_etag_that_is_still_good_saves_the_body(server: RunningServer, tmp_path: Path) -> None:

@@ -45,9 +45,10 @@ EXTENSIONS: dict[str, tuple[tuple[int, bytes], ...]] = {
     "first fragment": ((44, ipv6_fragment_header(0, True)),),
     "later fragment": ((44, ipv6_fragment_header(8, True)),),
     "last fragment behind options": ((60, PADDING), (44, ipv6_fragment_header(1480, False))),
+    "far fragment": ((44, ipv6_fragment_header(0x8000, False)),),
     "later fragment before options": ((44, ipv6_fragment_header(64, False)), (60, PADDING)),
     "two fragment headers": ((44, ipv6_fragment_header(0, True)), (44, ipv6_fragment_header(0, True))),
-    "two fragment headers, later": ((44, ipv6_fragment_header(0, True)), (44, ipv6_fragment_header(8, True))),
+    "two fragment headers, second later": ((44, ipv6_fragment_header(0, True)), (44, ipv6_fragment_header(8, True))),
 }
 IPV4_FORMS: dict[str, dict[str, object]] = {
     "plain": {},
@@ -57,6 +58,7 @@ IPV4_FORMS: dict[str, dict[str, object]] = {
     "first fragment": {"fragment": 0x2000},
     "later fragment": {"fragment": 0x2001},
     "last fragment": {"fragment": 0x00B9},
+    "far fragment": {"fragment": 0x1000},
 }
 TAGS: dict[str, tuple[tuple[int, int], ...]] = {
     "untagged": (),
@@ -302,3 +304,15 @@ def pair() -> Iterator[Pair]:
         for name in (sender, receiver):
             with suppress(subprocess.CalledProcessError):
                 _run(f"ip netns del {name}")
+
+
+@pytest.fixture
+def vlan_frame(pair: Pair) -> Callable[[int], bytes]:
+    """Builds datagrams to a port, tagged for VLAN 5, for which the receiver has a device."""
+    name = f"{pair.receiver_link}.5"
+    try:
+        _run(f"ip -n {pair.receiver} link add link {pair.receiver_link} name {name} type vlan id 5")
+    except subprocess.CalledProcessError as error:
+        pytest.skip(f"needs VLAN devices (8021q): {error.stderr.decode().strip()}")
+    _run(f"ip -n {pair.receiver} link set {name} up")
+    return lambda port: framed(packet(FREE[4], 17, port), TAGS["in VLAN 5"])

@@ -67,6 +67,7 @@ struct Connection<'w> {
     /// Plaintext to send: several pipelined responses go out together.
     batch: Vec<u8>,
     exchange: Exchange,
+    has_answered: bool,
 }
 
 impl<'w> Connection<'w> {
@@ -80,6 +81,7 @@ impl<'w> Connection<'w> {
             consumed: 0,
             batch: Vec::new(),
             exchange: Exchange::new(info),
+            has_answered: false,
         }
     }
 
@@ -109,32 +111,40 @@ impl<'w> Connection<'w> {
         }
     }
 
-    /// Waits for more of a request. False when the connection ends instead, as it may between requests.
+    /// Waits for more of a request. False when the connection ends instead.
     async fn read_more(&mut self) -> io::Result<bool> {
         let is_between_requests = self.consumed == self.input.len();
         self.input.drain(..self.consumed);
         self.consumed = 0;
         if is_between_requests {
-            self.input.shrink_to(KEPT_BYTES);
-            self.deadline.extend(self.worker.timeouts.keep_alive);
-            let Some(outcome) =
-                self.worker.unless_draining(self.transport.read(&mut self.input, &self.deadline)).await
-            else {
-                // Idle while the server stops: nothing is in flight, so the end is in good order.
-                self.transport.finish(self.worker.timeouts.stall, &self.deadline).await;
-                return Ok(false);
-            };
-            // From its first byte on, a request has a limited time to arrive.
-            self.deadline.extend(self.worker.timeouts.header);
-            return outcome;
+            return self.await_request().await;
         }
         match self.transport.read(&mut self.input, &self.deadline).await {
             Err(error) if error.kind() == io::ErrorKind::TimedOut => {
-                self.deadline.extend(self.worker.timeouts.stall);
                 self.refuse(Reject { status: 408, reason: "the request did not arrive in time" }).await?;
                 Ok(false)
             }
             outcome => outcome,
+        }
+    }
+
+    /// Waits for a request's first bytes. Without any the connection ends in good order: nothing is in flight.
+    async fn await_request(&mut self) -> io::Result<bool> {
+        let timeouts = &self.worker.timeouts;
+        self.input.shrink_to(KEPT_BYTES);
+        self.deadline.extend(if self.has_answered { timeouts.keep_alive } else { timeouts.header });
+        let read = self.transport.read(&mut self.input, &self.deadline);
+        match self.worker.unless_draining(read).await {
+            Some(Ok(true)) => {
+                // From here on, the request has a limited time to arrive.
+                self.deadline.extend(timeouts.header);
+                Ok(true)
+            }
+            Some(Err(error)) if error.kind() != io::ErrorKind::TimedOut => Err(error),
+            _ => {
+                self.transport.finish(timeouts.stall, &self.deadline).await;
+                Ok(false)
+            }
         }
     }
 
@@ -143,6 +153,7 @@ impl<'w> Connection<'w> {
         // The whole exchange happens in the generation that it began with, whatever is swapped meanwhile.
         let generation = self.worker.generation();
         let response = respond(&generation, self.worker, &mut self.exchange).await;
+        self.has_answered = true;
         let body = match BodyReader::new(framing, DISCARDED_BYTES) {
             Ok(body) if may_stay => Some(body),
             _ => None,

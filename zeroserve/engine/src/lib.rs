@@ -5,6 +5,7 @@ pub mod connection;
 pub mod generation;
 pub mod http;
 pub mod io;
+mod notice;
 #[cfg(feature = "python")]
 mod python;
 pub mod script;

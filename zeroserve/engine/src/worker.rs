@@ -18,6 +18,7 @@ use crate::generation::{Generation, Pinned};
 use crate::http::date;
 use crate::http::h1::Limits;
 use crate::io::{self as ring_io, Ring, executor, timer};
+use crate::notice;
 use crate::script::{ScriptSet, ThreadRuntime};
 
 /// How long a listener that cannot accept (no descriptor, no memory) leaves it be.
@@ -261,7 +262,7 @@ impl Worker {
 
     /// One line on standard error.
     pub fn log(&self, message: &str) {
-        eprintln!("zeroserve: {message}");
+        notice::write(format_args!("{message}"));
     }
 }
 

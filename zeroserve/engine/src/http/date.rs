@@ -106,15 +106,17 @@ struct Date {
 
 impl Date {
     fn at(self, time: u64) -> Option<u64> {
-        let seconds = self.at_any_weekday(time)?;
-        ((seconds / DAY + 4) % 7 == self.weekday as u64).then_some(seconds)
+        let is_right_weekday = (self.days()? + 4) % 7 == self.weekday as u64;
+        is_right_weekday.then(|| self.at_any_weekday(time)).flatten()
     }
 
     fn at_any_weekday(self, time: u64) -> Option<u64> {
-        if self.year < 1970 || self.day == 0 || self.day > days_in_month(self.year, self.month) {
-            return None;
-        }
-        Some(days_from_civil(self.year, self.month, self.day) * DAY + time)
+        Some(self.days()? * DAY + time)
+    }
+
+    fn days(self) -> Option<u64> {
+        let exists = self.year >= 1970 && self.day > 0 && self.day <= days_in_month(self.year, self.month);
+        exists.then(|| days_from_civil(self.year, self.month, self.day))
     }
 }
 

@@ -10,6 +10,8 @@ use super::syntax::{self, InvalidField};
 pub struct HeaderBlock {
     bytes: Vec<u8>,
     fields: Vec<FieldPlace>,
+    /// The `name_bit` of every name ever added.
+    names: u64,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -20,12 +22,6 @@ struct FieldPlace {
 }
 
 impl FieldPlace {
-    const SEPARATORS: usize = b": \r\n".len();
-
-    fn wire_len(self) -> usize {
-        self.name_len as usize + self.value_len as usize + Self::SEPARATORS
-    }
-
     fn name(self, bytes: &[u8]) -> &[u8] {
         &bytes[self.start as usize..][..self.name_len as usize]
     }
@@ -38,6 +34,9 @@ impl FieldPlace {
 impl HeaderBlock {
     /// Most bytes of fields in one block: a script that never stops appending ends here.
     pub const MAX_BYTES: usize = 64 << 10;
+    /// Room made with the first field, so that a response with a handful of them asks for memory once.
+    const FIRST_BYTES: usize = 256;
+    const FIRST_FIELDS: usize = 8;
 
     /// A block to be shared by many responses.
     pub fn prerender(fields: &[(&str, &str)]) -> Result<Arc<Self>, InvalidField> {
@@ -56,61 +55,72 @@ impl HeaderBlock {
     }
 
     fn contains(&self, name: &[u8]) -> bool {
-        self.iter().any(|(other, _)| other.eq_ignore_ascii_case(name))
+        self.names & syntax::name_bit(name) != 0
+            && self.iter().any(|(other, _)| other.eq_ignore_ascii_case(name))
     }
 
     fn append(&mut self, name: &[u8], value: &[u8]) -> Result<(), InvalidField> {
         let value = syntax::trim_ows(value);
         check(name, value)?;
-        if self.bytes.len() + name.len() + value.len() + FieldPlace::SEPARATORS > Self::MAX_BYTES {
+        if self.bytes.len() + wire_len(name, value) > Self::MAX_BYTES {
             return Err(InvalidField::TooLarge);
+        }
+        self.push(name, value);
+        Ok(())
+    }
+
+    /// For fields that were checked.
+    fn push(&mut self, name: &[u8], value: &[u8]) {
+        if self.fields.is_empty() {
+            self.bytes.reserve(wire_len(name, value).max(Self::FIRST_BYTES));
+            self.fields.reserve(Self::FIRST_FIELDS);
         }
         let start = self.bytes.len() as u32;
         for part in [name, b": ", value, b"\r\n"] {
             self.bytes.extend_from_slice(part);
         }
         self.fields.push(FieldPlace { start, name_len: name.len() as u32, value_len: value.len() as u32 });
-        Ok(())
+        self.names |= syntax::name_bit(name);
     }
 
     fn remove(&mut self, name: &[u8]) -> usize {
         let before = self.fields.len();
         if self.contains(name) {
             let old = std::mem::take(self);
-            for place in old.fields {
-                if !place.name(&old.bytes).eq_ignore_ascii_case(name) {
-                    self.push_wire(&old.bytes, place);
-                }
-            }
+            self.extend(&old, |other| !other.eq_ignore_ascii_case(name));
         }
         before - self.fields.len()
     }
 
-    fn push_wire(&mut self, bytes: &[u8], place: FieldPlace) {
-        let start = self.bytes.len() as u32;
-        self.bytes.extend_from_slice(&bytes[place.start as usize..][..place.wire_len()]);
-        self.fields.push(FieldPlace { start, ..place });
+    fn extend(&mut self, other: &Self, keep: impl Fn(&[u8]) -> bool) {
+        other.iter().filter(|(name, _)| keep(name)).for_each(|(name, value)| self.push(name, value));
     }
+}
+
+fn wire_len(name: &[u8], value: &[u8]) -> usize {
+    name.len() + value.len() + b": \r\n".len()
 }
 
 /// Names that describe the connection or the framing, which only the serializer knows
 /// (RFC 9110, section 7.6.1; RFC 9112, section 6).
-const MANAGED: [&[u8]; 7] = [
-    b"connection",
-    b"content-length",
-    b"keep-alive",
-    b"proxy-connection",
-    b"trailer",
-    b"transfer-encoding",
-    b"upgrade",
-];
+fn is_managed(name: &[u8]) -> bool {
+    let candidates: &[&[u8]] = match name.len() {
+        7 => &[b"trailer", b"upgrade"],
+        10 => &[b"connection", b"keep-alive"],
+        14 => &[b"content-length"],
+        16 => &[b"proxy-connection"],
+        17 => &[b"transfer-encoding"],
+        _ => return false,
+    };
+    candidates.iter().any(|managed| managed.eq_ignore_ascii_case(name))
+}
 
 fn check(name: &[u8], value: &[u8]) -> Result<(), InvalidField> {
     if !syntax::is_token(name) {
         Err(InvalidField::Name)
     } else if !syntax::is_field_value(value) {
         Err(InvalidField::Value)
-    } else if MANAGED.iter().any(|managed| managed.eq_ignore_ascii_case(name)) {
+    } else if is_managed(name) {
         Err(InvalidField::Managed)
     } else {
         Ok(())
@@ -152,17 +162,22 @@ impl HeaderList {
     pub fn append(&mut self, name: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<(), InvalidField> {
         let name = name.as_ref();
         self.own.append(name, value.as_ref())?;
-        self.has_date |= name.eq_ignore_ascii_case(b"date");
-        self.has_server |= name.eq_ignore_ascii_case(b"server");
+        self.note(name, true);
         Ok(())
     }
 
     /// Replaces all fields of this name by one.
     pub fn set(&mut self, name: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<(), InvalidField> {
-        let (name, value) = (name.as_ref(), value.as_ref());
-        check(name, syntax::trim_ows(value))?;
+        let (name, value) = (name.as_ref(), syntax::trim_ows(value.as_ref()));
+        check(name, value)?;
+        let shared_bytes = self.shared.as_ref().map_or(0, |block| block.wire().len());
+        if shared_bytes + self.own.wire().len() + wire_len(name, value) > HeaderBlock::MAX_BYTES {
+            return Err(InvalidField::TooLarge);
+        }
         self.remove(name);
-        self.append(name, value)
+        self.own.push(name, value);
+        self.note(name, true);
+        Ok(())
     }
 
     /// Removes all fields of this name; says how many there were.
@@ -171,9 +186,16 @@ impl HeaderList {
         if self.shared.as_ref().is_some_and(|block| block.contains(name)) {
             self.own_everything();
         }
-        self.has_date &= !name.eq_ignore_ascii_case(b"date");
-        self.has_server &= !name.eq_ignore_ascii_case(b"server");
+        self.note(name, false);
         self.own.remove(name)
+    }
+
+    fn note(&mut self, name: &[u8], is_present: bool) {
+        if name.eq_ignore_ascii_case(b"date") {
+            self.has_date = is_present;
+        } else if name.eq_ignore_ascii_case(b"server") {
+            self.has_server = is_present;
+        }
     }
 
     /// Shared and own fields in wire form.
@@ -186,9 +208,7 @@ impl HeaderList {
     fn own_everything(&mut self) {
         if let Some(block) = self.shared.take() {
             let own = std::mem::replace(&mut self.own, HeaderBlock::clone(&block));
-            for place in &own.fields {
-                self.own.push_wire(&own.bytes, *place);
-            }
+            self.own.extend(&own, |_| true);
         }
     }
 }

@@ -8,3 +8,6 @@ pub mod range;
 pub mod request;
 pub mod response;
 pub mod syntax;
+
+#[cfg(test)]
+mod tests;

@@ -127,22 +127,28 @@ pub(in crate::http) fn is_target_byte(byte: u8) -> bool {
 
 /// True for `uri-host [ ":" port ]`, restricted to what names a host in practice (no sub-delims, so that
 /// a joined `a,b` is refused); the empty value is allowed by RFC 9110, section 7.2.
+#[inline]
 pub(in crate::http) fn is_host(value: &[u8]) -> bool {
-    let (is_name_part, rest): (fn(u8) -> bool, &[u8]) = match value {
-        [b'[', rest @ ..] => match memchr(b']', rest) {
-            Some(end) if rest[..end].iter().all(|&b| b.is_ascii_hexdigit() || matches!(b, b':' | b'.')) => {
-                (|_| false, &rest[end + 1..])
-            }
+    let name_len = match value {
+        [b'[', address @ ..] => match memchr(b']', address) {
+            Some(end) if address[..end].iter().all(|&byte| is_address_byte(byte)) => end + 2,
             _ => return false,
         },
-        _ => (|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'.' | b'_' | b'~' | b'%'), value),
+        _ => value.iter().position(|&byte| !is_host_byte(byte)).unwrap_or(value.len()),
     };
-    let name_len = rest.iter().position(|&byte| !is_name_part(byte)).unwrap_or(rest.len());
-    match &rest[name_len..] {
+    match &value[name_len..] {
         [] => true,
         [b':', port @ ..] => port.len() <= 5 && port.iter().all(u8::is_ascii_digit),
         _ => false,
     }
+}
+
+fn is_host_byte(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_' | b'~' | b'%')
+}
+
+fn is_address_byte(byte: u8) -> bool {
+    byte.is_ascii_hexdigit() || matches!(byte, b':' | b'.')
 }
 
 /// One request. `Default` and `new` give an empty one; the memory is kept over `clear`.
@@ -150,7 +156,7 @@ pub(in crate::http) fn is_host(value: &[u8]) -> bool {
 pub struct Request {
     bytes: Vec<u8>,
     fields: Vec<Field>,
-    /// One bit for each (length, first letter) of the names present: most look-ups end here.
+    /// The `name_bit` of every name present: most look-ups end here.
     names: u64,
     method: Span,
     target: Span,
@@ -223,7 +229,7 @@ impl Request {
     #[inline]
     pub fn header(&self, name: impl AsRef<[u8]>) -> Option<&[u8]> {
         let name = name.as_ref();
-        if self.names & name_bit(name) == 0 {
+        if self.names & syntax::name_bit(name) == 0 {
             return None;
         }
         let field = self.fields.iter().find(|field| field.name.of(&self.bytes).eq_ignore_ascii_case(name))?;
@@ -232,7 +238,7 @@ impl Request {
 
     /// All values of a field, in order.
     pub fn header_values<'a>(&'a self, name: &'a [u8]) -> impl Iterator<Item = &'a [u8]> {
-        let fields: &[Field] = if self.names & name_bit(name) == 0 { &[] } else { &self.fields };
+        let fields: &[Field] = if self.names & syntax::name_bit(name) == 0 { &[] } else { &self.fields };
         fields
             .iter()
             .filter(move |field| field.name.of(&self.bytes).eq_ignore_ascii_case(name))
@@ -279,7 +285,7 @@ impl Request {
         }
         let name_span = self.store(name).ok_or(InvalidField::TooLarge)?;
         let value_span = self.store(syntax::trim_ows(value)).ok_or(InvalidField::TooLarge)?;
-        self.names |= name_bit(name);
+        self.names |= syntax::name_bit(name);
         self.fields.push(Field { name: name_span, value: value_span });
         Ok(())
     }
@@ -290,7 +296,7 @@ impl Request {
         self.append_header(name, value)?;
         let field = self.fields.swap_remove(before);
         self.remove_header(name);
-        self.names |= name_bit(name);
+        self.names |= syntax::name_bit(name);
         self.fields.push(field);
         Ok(())
     }
@@ -324,7 +330,7 @@ impl Request {
     /// For a parser: notes a field by its place in the head that `adopt_head` will copy. Not checked again.
     #[inline]
     pub(in crate::http) fn note_field(&mut self, first: u8, name: Span, value: Span) {
-        self.names |= bit_of(name.len as usize, first);
+        self.names |= syntax::name_bit_of(name.len as usize, first);
         self.fields.push(Field { name, value });
     }
 
@@ -359,16 +365,6 @@ impl fmt::Debug for Request {
             write!(formatter, " {}={:?}", name.escape_ascii(), value.escape_ascii())
         })
     }
-}
-
-#[inline]
-fn name_bit(name: &[u8]) -> u64 {
-    name.first().map_or(0, |&first| bit_of(name.len(), first))
-}
-
-#[inline]
-fn bit_of(len: usize, first: u8) -> u64 {
-    1 << ((len as u64).wrapping_add(u64::from(first | 0x20).wrapping_mul(7)) & 63)
 }
 
 /// See `Request::normalized_path`.

@@ -38,8 +38,27 @@ pub fn is_token_byte(byte: u8) -> bool {
     TOKEN[byte as usize]
 }
 
+/// How many bytes at the beginning are a token.
+#[inline]
+pub fn token_len(bytes: &[u8]) -> usize {
+    bytes.iter().position(|&byte| !is_token_byte(byte)).unwrap_or(bytes.len())
+}
+
 pub fn is_token(bytes: &[u8]) -> bool {
-    !bytes.is_empty() && bytes.iter().all(|&byte| is_token_byte(byte))
+    !bytes.is_empty() && token_len(bytes) == bytes.len()
+}
+
+/// One of 64 bits for a field's name, whatever its case. A set of names that keeps the bits of its members can
+/// say of most others that they are not in it without comparing any.
+#[inline]
+pub fn name_bit(name: &[u8]) -> u64 {
+    name.first().map_or(0, |&first| name_bit_of(name.len(), first))
+}
+
+/// `name_bit` from a name's length and first byte, which is all that it depends on.
+#[inline]
+pub fn name_bit_of(len: usize, first: u8) -> u64 {
+    1 << ((len as u64).wrapping_add(u64::from(first | 0x20).wrapping_mul(7)) & 63)
 }
 
 /// True for bytes that may stand in a field value as this server writes and accepts it:

@@ -13,8 +13,8 @@ use super::{Exchange, ScriptLimits, ScriptSet, ThreadRuntime};
 
 /// The section that runs for each request. Objects without it are there to be called.
 const REQUEST: &str = "zeroserve.request";
-/// A script that fails for every request is not told of every time.
-pub(super) const REPORT_INTERVAL: Duration = Duration::from_secs(1);
+/// A script that fails more often is not told of every time.
+pub(super) const REPORTS_PER_SECOND: u32 = 10;
 
 struct Script {
     name: Rc<str>,
@@ -84,7 +84,7 @@ impl Chain {
         match self.timer.run(&turns, run).await {
             Some(Ok(_)) => Ok(()),
             Some(Err(error)) => Err(format!("failed in {REQUEST}: {}", plain(&error.to_string()))),
-            None => Err(format!("ended in {REQUEST}: it ran for {:?}", self.limits.run_time)),
+            None => Err(format!("ended in {REQUEST}: {}", turns.tell())),
         }
     }
 }
@@ -97,22 +97,27 @@ impl Chain {
     }
 }
 
-/// When a script last failed, so that one that fails for every request does not fill the log.
+/// How often a script failed of late, so that one that fails for every request does not fill the log.
 #[derive(Default)]
 struct Failures {
-    reported: Cell<Option<Instant>>,
+    second: Cell<Option<Instant>>,
+    reported: Cell<u32>,
     unreported: Cell<u64>,
 }
 
 impl Failures {
-    /// Counts a failure; what to add to the report of it, or None when it is too soon for one.
+    /// Counts a failure; what to add to the report of it, or None when there have been enough of them.
     fn count(&self) -> Option<String> {
         let now = Instant::now();
-        if self.reported.get().is_some_and(|last| now - last < REPORT_INTERVAL) {
+        if self.second.get().is_none_or(|began| now - began >= Duration::from_secs(1)) {
+            self.second.set(Some(now));
+            self.reported.set(0);
+        }
+        if self.reported.get() == REPORTS_PER_SECOND {
             self.unreported.set(self.unreported.get() + 1);
             return None;
         }
-        self.reported.set(Some(now));
+        self.reported.set(self.reported.get() + 1);
         Some(match self.unreported.take() {
             0 => String::new(),
             count => format!(" ({count} failures before it were not reported)"),

@@ -5,6 +5,8 @@ use std::fmt::{self, Write};
 use async_ebpf::helpers::Helper;
 use async_ebpf::program::HelperScope;
 
+use crate::notice;
+
 use super::guest::{FAILED, bytes, with_exchange};
 
 /// Longest line of a script; the rest is cut off.
@@ -63,7 +65,7 @@ impl Journal {
     /// Writes a line about a script.
     pub(super) fn tell(&mut self, script: &str, what: fmt::Arguments<'_>) {
         match &mut self.sink {
-            Sink::StandardError => eprintln!("zeroserve: script {script}: {what}"),
+            Sink::StandardError => notice::write(format_args!("script {script}: {what}")),
             Sink::Memory(lines) => lines.push(format!("{script}: {what}")),
         }
     }

@@ -29,11 +29,13 @@ const NEVER: Duration = Duration::from_secs(3600);
 const HELPERS: &[&[(&str, Helper)]] =
     &[log::HELPERS, memory::HELPERS, metadata::HELPERS, request::HELPERS, respond::HELPERS, time::HELPERS];
 
-/// How long a script may run for one request. Only time in which it has the turn counts, to the timer's precision.
+/// How long a script may run for one request. A script that is done before the timer ticks meets none of these.
 #[derive(Debug, Clone)]
 pub struct ScriptLimits {
-    /// A script that has run for so long is ended.
+    /// A script that has had the turn for so long, all its turns together, is ended.
     pub run_time: Duration,
+    /// So is one that is not done so long after it was first interrupted, whoever had the turn meanwhile.
+    pub total_time: Duration,
     /// Up to here a script takes turns with other requests as an equal; from here on it is a burden.
     pub free_run_time: Duration,
     /// All burdens of a thread together get one in so many parts of its time.
@@ -42,7 +44,12 @@ pub struct ScriptLimits {
 
 impl Default for ScriptLimits {
     fn default() -> Self {
-        Self { run_time: Duration::from_secs(2), free_run_time: Duration::from_millis(20), burden_part: 10 }
+        Self {
+            run_time: Duration::from_secs(1),
+            total_time: Duration::from_secs(10),
+            free_run_time: Duration::from_millis(20),
+            burden_part: 10,
+        }
     }
 }
 

@@ -83,6 +83,7 @@ pub(super) struct Turns<'a, T> {
     timer: &'a Timer,
     limits: &'a ScriptLimits,
     began: Cell<Option<Instant>>,
+    interrupted: Cell<Option<Instant>>,
     run_time: Cell<Duration>,
     is_burden: Cell<bool>,
     is_over: Cell<bool>,
@@ -95,6 +96,7 @@ impl<'a, T: Timeslicer> Turns<'a, T> {
             timer,
             limits,
             began: Cell::new(None),
+            interrupted: Cell::new(None),
             run_time: Cell::new(Duration::ZERO),
             is_burden: Cell::new(false),
             is_over: Cell::new(false),
@@ -103,20 +105,32 @@ impl<'a, T: Timeslicer> Turns<'a, T> {
 
     /// Between two turns.
     async fn wait(&self) {
-        let turn = self.began.get().map_or(self.timer.interval, |began| began.elapsed());
-        self.run_time.set(self.run_time.get() + turn);
-        if self.run_time.get() >= self.limits.run_time {
+        let now = Instant::now();
+        let turn = self.began.get().map_or(self.timer.interval, |began| now - began);
+        let run_time = self.run_time.get() + turn;
+        self.run_time.set(run_time);
+        let first = self.interrupted.get().unwrap_or(now);
+        self.interrupted.set(Some(first));
+        let left = (first + self.limits.total_time).saturating_duration_since(now);
+        if run_time >= self.limits.run_time || left.is_zero() {
             self.is_over.set(true);
             return pending().await;
         }
-        if self.run_time.get() < self.limits.free_run_time {
+        if run_time < self.limits.free_run_time {
             self.worker.yield_now().await;
         } else {
             self.become_burden();
             // All burdens of the thread share one part of it, however many they are.
-            self.worker.sleep(turn * self.timer.burdens.get() * (self.limits.burden_part - 1)).await;
+            let rest = turn * self.timer.burdens.get() * (self.limits.burden_part - 1);
+            self.worker.sleep(rest.min(left)).await;
         }
         self.began.set(Some(Instant::now()));
+    }
+
+    /// How long the script ran, and how long others did since it was first interrupted, in words.
+    pub fn tell(&self) -> String {
+        let since = self.interrupted.get().map_or(Duration::ZERO, |first| first.elapsed());
+        format!("it ran for {:.1?} of {:.1?}", self.run_time.get(), since)
     }
 
     fn become_burden(&self) {

@@ -77,3 +77,32 @@ const TYPES: [(&str, &str); 59] = [
     ("xz", "application/x-xz"),
     ("zip", "application/zip"),
 ];
+
+#[cfg(test)]
+mod tests {
+    use super::{TYPES, of};
+
+    #[test]
+    fn the_end_of_the_name_decides() {
+        for (path, expected) in [
+            ("index.html", "text/html; charset=utf-8"),
+            ("a/b.min.JS", "text/javascript; charset=utf-8"),
+            ("a.css/b", "application/octet-stream"),
+            ("archive.tar.gz", "application/gzip"),
+            ("font.woff2", "font/woff2"),
+            ("x.unknown", "application/octet-stream"),
+            ("x.", "application/octet-stream"),
+            (".html", "text/html; charset=utf-8"),
+            ("", "application/octet-stream"),
+        ] {
+            assert_eq!(of(path.as_bytes()), expected, "{path}");
+        }
+    }
+
+    #[test]
+    fn every_type_of_the_table_is_found() {
+        for (extension, content_type) in TYPES {
+            assert_eq!(of(format!("name.{extension}").as_bytes()), content_type);
+        }
+    }
+}

@@ -5,6 +5,9 @@ mod open;
 pub mod respond;
 pub mod tar;
 
+#[cfg(test)]
+mod tests;
+
 use std::collections::HashMap;
 use std::fs::File;
 use std::hash::{BuildHasherDefault, Hasher};
@@ -55,7 +58,7 @@ enum Place {
 /// Writing into the file in place does: a site is replaced, never edited.
 #[derive(Debug)]
 pub struct Site {
-    file: Arc<File>,
+    file: File,
     entries: Vec<Entry>,
     places: HashMap<Box<[u8]>, Place, BuildHasherDefault<PathHasher>>,
     scripts: Vec<(String, Vec<u8>)>,
@@ -85,30 +88,6 @@ impl Site {
     /// The tarball, for reading the ranges that `Body::File` names.
     pub fn file(&self) -> BorrowedFd<'_> {
         self.file.as_fd()
-    }
-
-    /// The same site with memory of its own for what responses share. Responses count references to it, and
-    /// workers on several cores that count in the same cache line slow each other down: give each worker one.
-    pub fn replica(&self) -> Self {
-        Self {
-            file: Arc::clone(&self.file),
-            entries: self.entries.iter().map(Entry::replica).collect(),
-            places: self.places.clone(),
-            scripts: self.scripts.clone(),
-        }
-    }
-}
-
-impl Entry {
-    fn replica(&self) -> Self {
-        Self {
-            path: self.path.clone(),
-            etag: self.etag.clone(),
-            headers: Arc::new(HeaderBlock::clone(&self.headers)),
-            not_modified: Arc::new(HeaderBlock::clone(&self.not_modified)),
-            cached: self.cached.as_ref().map(|bytes| SharedBytes::from(Arc::<[u8]>::from(&bytes[..]))),
-            ..*self
-        }
     }
 }
 

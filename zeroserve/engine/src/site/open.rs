@@ -82,7 +82,7 @@ fn open(path: &Path) -> Result<Site, SiteProblem> {
     }
     let entries: Vec<Entry> = contents.files.into_values().collect();
     Ok(Site {
-        file: Arc::new(file),
+        file,
         places: places(&entries).into_iter().collect(),
         entries,
         scripts: contents.scripts.into_iter().collect(),

@@ -62,7 +62,7 @@ pub enum TarProblem {
     ExtendedSize,
     #[error("{0:?} is a path that leaves the site or has no name")]
     Path(String),
-    #[error("{0:?} is a symbolic link; store the file itself (tar --dereference)")]
+    #[error("{0:?} is a symbolic link; store the file itself (tar --dereference --hard-dereference)")]
     SymbolicLink(String),
     #[error("{0:?} is a hard link; store the file itself (tar --hard-dereference)")]
     HardLink(String),

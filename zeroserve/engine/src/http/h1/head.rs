@@ -149,17 +149,16 @@ impl Cursor<'_> {
     #[inline]
     fn method(&mut self) -> Result<Place, Stop> {
         let start = self.at;
-        while syntax::is_token_byte(self.peek()?) {
-            self.at += 1;
-            if self.at - start > METHOD_BYTES {
-                return refuse(501, "the method is not implemented");
+        let len = syntax::token_len(&self.buf[start..]);
+        match self.buf.get(start + len) {
+            _ if len > METHOD_BYTES => refuse(501, "the method is not implemented"),
+            None => Err(Stop::OutOfBytes),
+            Some(b' ') if len > 0 => {
+                self.at += len + 1;
+                Ok((start, start + len))
             }
+            Some(_) => refuse(400, "the request line does not begin with a method and a space"),
         }
-        if self.buf[self.at] != b' ' || self.at == start {
-            return refuse(400, "the request line does not begin with a method and a space");
-        }
-        self.at += 1;
-        Ok((start, self.at - 1))
     }
 
     #[inline]
@@ -212,12 +211,9 @@ impl Cursor<'_> {
     /// One field line with its CRLF. The value's place is without surrounding white space.
     #[inline]
     fn field(&mut self) -> Result<(Place, Place), Stop> {
-        let name_start = self.at;
-        while syntax::is_token_byte(self.peek()?) {
-            self.at += 1;
-        }
-        let name = (name_start, self.at);
-        if self.buf[self.at] != b':' || name.0 == name.1 {
+        let name = (self.at, self.at + syntax::token_len(&self.buf[self.at..]));
+        self.at = name.1;
+        if self.peek()? != b':' || name.0 == name.1 {
             return self.bad_name(name);
         }
         self.at += 1;

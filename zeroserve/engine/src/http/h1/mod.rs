@@ -5,6 +5,9 @@ mod body;
 mod head;
 mod write;
 
+#[cfg(test)]
+mod tests;
+
 pub use body::{BodyEvent, BodyReader};
 pub use head::{BodyFraming, Limits, Parsed, parse_request};
 pub use write::{CONTINUE, write_head};

@@ -170,8 +170,7 @@ fn damaged_objects_are_refused_or_run_in_their_cage() {
     let seed = std::env::var("ZS_FUZZ_SEED").map_or(1, |seed| seed.parse().unwrap());
     let mut rng = StdRng::seed_from_u64(seed);
     let runtime = ThreadRuntime::new(INTERVAL);
-    let limits =
-        ScriptLimits { run_time: Duration::from_millis(3), free_run_time: Duration::from_secs(1), burden_part: 2 };
+    let limits = ScriptLimits { run_time: Duration::from_millis(3), ..ScriptLimits::default() };
     let mut loaded = 0;
     for _ in 0..rounds {
         if let Ok(set) = ScriptSet::load(&[("bad.o".to_owned(), damage(&image, &mut rng))], &limits) {
