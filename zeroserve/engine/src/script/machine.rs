@@ -133,7 +133,8 @@ fn load_one(name: &str, image: &[u8]) -> Result<LoadedScript, ScriptError> {
     let timer = Timer::new(thread_env(NEVER), NEVER);
     let copy = load()?.pin_to_current_thread(timer.thread());
     for section in &object.sections {
-        compile_entry(&copy, section, &timer).map_err(|reason| failure(name, format!("section {section}: {reason}")))?;
+        compile_entry(&copy, section, &timer)
+            .map_err(|reason| failure(name, format!("section {section}: {reason}")))?;
     }
     Ok(LoadedScript { name: name.to_owned(), program: load()? })
 }
@@ -173,7 +174,9 @@ pub(super) fn plain(error: &str) -> String {
     let error = error.trim_start_matches("ebpf runtime error: ");
     match error.split_once("helper returned error: ") {
         // Helpers fail in no other way; see `guest`.
-        Some((_, helper)) => format!("{helper} was given memory that is not the script's, or the same memory twice"),
+        Some((_, helper)) => {
+            format!("{helper} was given memory that is not the script's, or the same memory twice")
+        }
         None => error.trim_start_matches("invalid argument: ").to_owned(),
     }
 }

@@ -45,11 +45,16 @@ impl fmt::Display for Refused {
         match self {
             Self::TooLarge => write!(out, "the object is larger than {MAX_OBJECT_BYTES} bytes"),
             Self::NotElf => write!(out, "this is not an ELF object"),
-            Self::NotBpf => write!(out, "this is not a relocatable 64-bit eBPF object (clang -target bpf -c)"),
+            Self::NotBpf => {
+                write!(out, "this is not a relocatable 64-bit eBPF object (clang -target bpf -c)")
+            }
             Self::Damaged => write!(out, "the object is damaged"),
             Self::NoEntry => write!(out, "no section is named zeroserve.*; is ZS_ENTRY missing?"),
             Self::EntryNotFirst { section } => {
-                write!(out, "section {section} has to begin with its only global function (one ZS_ENTRY a script)")
+                write!(
+                    out,
+                    "section {section} has to begin with its only global function (one ZS_ENTRY a script)"
+                )
             }
             Self::UnknownHelpers { section, names } => {
                 write!(out, "section {section} calls {}, which this server does not have", names.join(", "))
@@ -140,7 +145,8 @@ impl<'a> Elf<'a> {
             return Err(Refused::Damaged);
         }
         let is_64_bit_little_endian = image[4..6] == [2, 1];
-        if !is_64_bit_little_endian || u16_at(image, 16) != Some(ET_REL) || u16_at(image, 18) != Some(EM_BPF) {
+        if !is_64_bit_little_endian || u16_at(image, 16) != Some(ET_REL) || u16_at(image, 18) != Some(EM_BPF)
+        {
             return Err(Refused::NotBpf);
         }
         Self::read_tables(image).ok_or(Refused::Damaged)
@@ -151,9 +157,7 @@ impl<'a> Elf<'a> {
         let start = usize::try_from(u64_at(image, 40)?).ok()?;
         let (count, names_index) = (u16_at(image, 60)?, u16_at(image, 62)?);
         let sections = (0..usize::from(count))
-            .map(|index| {
-                Section::read(image, start.checked_add(index * SECTION_HEADER_BYTES)?)
-            })
+            .map(|index| Section::read(image, start.checked_add(index * SECTION_HEADER_BYTES)?))
             .collect::<Option<Vec<_>>>()?;
         let names = content(image, sections.get(usize::from(names_index))?)?;
         let mut elf = Self { image, sections, names, symbols: Vec::new(), symbol_names: &[] };

@@ -60,7 +60,11 @@ impl Timer {
 
     /// Runs a script's future in turns; None when it was ended for running too long. The future is dropped then, by
     /// the caller.
-    pub async fn run<T>(&self, turns: &Turns<'_, impl Timeslicer>, script: impl Future<Output = T>) -> Option<T> {
+    pub async fn run<T>(
+        &self,
+        turns: &Turns<'_, impl Timeslicer>,
+        script: impl Future<Output = T>,
+    ) -> Option<T> {
         let mut script = pin!(script);
         poll_fn(|context| {
             let _armed = PreemptionEnabled::new(self.thread);
@@ -111,7 +115,7 @@ impl<'a, T: Timeslicer> Turns<'a, T> {
         self.run_time.set(run_time);
         let first = self.interrupted.get().unwrap_or(now);
         self.interrupted.set(Some(first));
-        let left = (first + self.limits.total_time).saturating_duration_since(now);
+        let left = self.limits.total_time.saturating_sub(now - first);
         if run_time >= self.limits.run_time || left.is_zero() {
             self.is_over.set(true);
             return pending().await;
@@ -121,7 +125,7 @@ impl<'a, T: Timeslicer> Turns<'a, T> {
         } else {
             self.become_burden();
             // All burdens of the thread share one part of it, however many they are.
-            let rest = turn * self.timer.burdens.get() * (self.limits.burden_part - 1);
+            let rest = turn * self.timer.burdens.get() * self.limits.burden_part.saturating_sub(1);
             self.worker.sleep(rest.min(left)).await;
         }
         self.began.set(Some(Instant::now()));

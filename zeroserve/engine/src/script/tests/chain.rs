@@ -31,7 +31,9 @@ fn scripts_run_in_order_and_share_metadata() {
 
 #[test]
 fn the_first_answer_ends_the_chain() {
-    let (Some(a), Some(b)) = (letter('a', ""), letter('b', "zs_respond(403, ZS_STR(\"no\"));")) else { return };
+    let (Some(a), Some(b)) = (letter('a', ""), letter('b', "zs_respond(403, ZS_STR(\"no\"));")) else {
+        return;
+    };
     let (trace, outcome) = trace_of(&[("1.o", a.clone()), ("2.o", b), ("3.o", a)]);
     assert_eq!(trace, "ab");
     assert_eq!((outcome.status, &outcome.body[..]), (Some(403), &b"no"[..]));
@@ -49,7 +51,11 @@ fn a_script_that_fails_is_logged_its_answer_is_forgotten_and_the_chain_goes_on()
     assert_eq!(trace, "abc");
     assert_eq!((outcome.status, &outcome.body[..]), (Some(201), &b"whole"[..]));
     assert_eq!(outcome.lines.len(), 1);
-    assert!(outcome.lines[0].starts_with("1.o: failed in zeroserve.request: zs_log "), "{}", outcome.lines[0]);
+    assert!(
+        outcome.lines[0].starts_with("1.o: failed in zeroserve.request: zs_log "),
+        "{}",
+        outcome.lines[0]
+    );
 }
 
 #[test]
@@ -69,7 +75,8 @@ fn a_script_that_fails_every_time_is_not_told_of_every_time() {
 #[test]
 fn a_chain_of_nothing_and_of_scripts_that_are_only_called_does_not_run() {
     assert!(chain(&[]).is_empty());
-    let Some(image) = compile("#include <zeroserve.h>\nZS_CALL_ENTRY(twice, input) { return input * 2; }\n") else {
+    let Some(image) = compile("#include <zeroserve.h>\nZS_CALL_ENTRY(twice, input) { return input * 2; }\n")
+    else {
         return;
     };
     let chain = chain(&[("called.o", image)]);

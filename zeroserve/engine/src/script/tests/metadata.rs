@@ -120,7 +120,8 @@ fn a_pointer_elsewhere_ends_the_script() {
 
 #[test]
 fn a_key_that_is_not_there_is_no_reason_to_touch_a_wild_pointer() {
-    let Some(image) = compile(&entry("zs_meta_get(ZS_STR(\"absent\"), WILD, 0); zs_respond(204, 0, 0);")) else {
+    let Some(image) = compile(&entry("zs_meta_get(ZS_STR(\"absent\"), WILD, 0); zs_respond(204, 0, 0);"))
+    else {
         return;
     };
     assert_eq!(run(&chain(&[("test.o", image)]), &mut exchange()).status, Some(204));

@@ -7,6 +7,7 @@ mod objects;
 mod request;
 mod respond;
 mod sandbox;
+mod speed;
 
 use std::cell::Cell;
 use std::future::{Future, poll_fn};
@@ -111,7 +112,9 @@ fn run(chain: &Chain, exchange: &mut Exchange) -> Outcome {
 
 /// Runs a script whose `CHECK`s all have to hold.
 fn checks_hold(exchange: &mut Exchange, body: &str) {
-    let Some(image) = compile(&entry(&format!("{body}\nzs_respond(200, ZS_STR(\"passed\"));"))) else { return };
+    let Some(image) = compile(&entry(&format!("{body}\nzs_respond(200, ZS_STR(\"passed\"));"))) else {
+        return;
+    };
     let outcome = run(&chain(&[("test.o", image)]), exchange);
     assert_eq!(outcome.lines, [""; 0]);
     assert_eq!((outcome.status, outcome.body.escape_ascii().to_string()), (Some(200), "passed".into()));
@@ -158,7 +161,9 @@ impl Timeslicer for Worker {
     fn yield_now(&self) -> impl Future<Output = ()> {
         self.yields.set(self.yields.get() + 1);
         let mut has_yielded = false;
-        poll_fn(move |_| if std::mem::replace(&mut has_yielded, true) { Poll::Ready(()) } else { Poll::Pending })
+        poll_fn(
+            move |_| if std::mem::replace(&mut has_yielded, true) { Poll::Ready(()) } else { Poll::Pending },
+        )
     }
 }
 

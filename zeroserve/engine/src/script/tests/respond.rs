@@ -20,7 +20,8 @@ fn a_script_answers_with_status_and_body() {
 
 #[test]
 fn the_last_answer_counts() {
-    let Some(image) = compile(&entry("zs_respond(200, ZS_STR(\"one\")); zs_respond(404, ZS_STR(\"two\"));")) else {
+    let Some(image) = compile(&entry("zs_respond(200, ZS_STR(\"one\")); zs_respond(404, ZS_STR(\"two\"));"))
+    else {
         return;
     };
     let outcome = run(&chain(&[("test.o", image)]), &mut exchange());
@@ -96,7 +97,9 @@ fn log_lines_can_not_feign_others_and_end_somewhere() {
 #[test]
 fn the_time_is_the_time() {
     let before = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_millis();
-    let Some(image) = compile(&entry("zs_u64 now = zs_now_ms(); zs_respond(200, &now, sizeof now);")) else { return };
+    let Some(image) = compile(&entry("zs_u64 now = zs_now_ms(); zs_respond(200, &now, sizeof now);")) else {
+        return;
+    };
     let outcome = run(&chain(&[("test.o", image)]), &mut exchange());
     let after = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_millis();
     let told = u128::from(u64::from_le_bytes(outcome.body.try_into().unwrap()));

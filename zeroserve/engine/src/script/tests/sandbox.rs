@@ -58,7 +58,10 @@ fn access_to_memory_elsewhere_ends_the_script() {
             assert_eq!(outcome.status, None, "{access}");
             if round == 0 {
                 let line = outcome.lines.first().expect(access);
-                assert!(line.starts_with("test.o: failed in zeroserve.request: memory fault"), "{access}: {line}");
+                assert!(
+                    line.starts_with("test.o: failed in zeroserve.request: memory fault"),
+                    "{access}: {line}"
+                );
             }
         }
     }
@@ -80,7 +83,10 @@ fn an_endless_loop_lets_others_run_and_is_ended_at_the_limit() {
         assert!(others.get() > 5, "{body}: {}", others.get());
         assert!(worker.yields.get() > 0 && worker.rests.get() > 0, "{body}");
         let lines = exchange.journal.take_lines();
-        assert!(lines[0].starts_with("test.o: ended in zeroserve.request: it ran for 6"), "{body}: {lines:?}");
+        assert!(
+            lines[0].starts_with("test.o: ended in zeroserve.request: it ran for 6"),
+            "{body}: {lines:?}"
+        );
         // A burden no longer: the next script of the thread has the thread to itself.
         assert_eq!(chain.timer_burdens(), 0, "{body}");
     }
@@ -100,7 +106,11 @@ fn a_script_that_rests_more_than_it_runs_is_ended_as_well() {
     let began = Instant::now();
     let outcome = run(&chain, &mut exchange);
     assert!(began.elapsed() < Duration::from_secs(1), "{:?}", began.elapsed());
-    assert!(outcome.lines[0].starts_with("test.o: ended in zeroserve.request: it ran for "), "{:?}", outcome.lines);
+    assert!(
+        outcome.lines[0].starts_with("test.o: ended in zeroserve.request: it ran for "),
+        "{:?}",
+        outcome.lines
+    );
 }
 
 #[test]
@@ -126,7 +136,8 @@ fn burdens_share_one_part_of_the_thread() {
 
 #[test]
 fn a_script_that_is_dropped_in_a_turn_leaves_the_thread_in_order() {
-    let body = format!("if (zs_req_header(ZS_STR(\"loop\"), 0, 0)) {{ {LOOP} }} zs_respond(200, ZS_STR(\"done\"));");
+    let body =
+        format!("if (zs_req_header(ZS_STR(\"loop\"), 0, 0)) {{ {LOOP} }} zs_respond(200, ZS_STR(\"done\"));");
     let Some(image) = compile(&entry(&body)) else { return };
     let chain = limited(image, 10_000, 2);
     let (mut looping, mut other) = (exchange(), exchange());
@@ -161,11 +172,12 @@ fn a_script_that_waits_does_not_keep_the_timer_at_the_thread() {
 
 #[test]
 fn every_run_starts_with_the_same_stack() {
-    let Some(image) = compile(&entry("volatile char secret[128]; char copy[128]; int at = 0;
+    let Some(image) = compile(&entry(
+        "volatile char secret[128]; char copy[128]; int at = 0;
         for (; at < 128; at++) copy[at] = secret[at];
         for (at = 0; at < 128; at++) secret[at] = 's';
-        zs_respond(200, copy, 128);"))
-    else {
+        zs_respond(200, copy, 128);",
+    )) else {
         return;
     };
     let chain = chain(&[("test.o", image)]);
@@ -178,17 +190,14 @@ fn every_run_starts_with_the_same_stack() {
 #[test]
 fn numbers_at_the_edge_of_what_there_is_are_no_harm() {
     // Pointers and lengths around each end of the address space, the stack and the constants, in all combinations.
-    let calls: String = [
-        "zs_req_header",
-        "zs_req_query_param",
-        "zs_meta_get",
-        "zs_meta_set",
-        "zs_req_query_param_matches",
-    ]
-    .iter()
-    .enumerate()
-    .map(|(number, helper)| format!("case {number}: {helper}((char *)from, from_len, (char *)to, to_len); break;"))
-    .collect();
+    let calls: String =
+        ["zs_req_header", "zs_req_query_param", "zs_meta_get", "zs_meta_set", "zs_req_query_param_matches"]
+            .iter()
+            .enumerate()
+            .map(|(number, helper)| {
+                format!("case {number}: {helper}((char *)from, from_len, (char *)to, to_len); break;")
+            })
+            .collect();
     let body = format!(
         r#"static const char TEXT[] = "text"; char out[8] = ""; char choice[8];
         zs_req_header(ZS_STR("choice"), choice, sizeof choice);
