@@ -2,6 +2,7 @@
 
 use std::any::Any;
 use std::cell::Cell;
+use std::pin::pin;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
@@ -80,7 +81,8 @@ impl Chain {
     ) -> Result<(), String> {
         let turns = Turns::new(timeslicer, &self.timer, &self.limits);
         let resources = &mut [exchange as &mut dyn Any];
-        let run = script.program.run(&self.slices, &turns, REQUEST, resources, &[], self.timer.proof());
+        let proof = self.timer.proof();
+        let run = pin!(script.program.run(&self.slices, &turns, REQUEST, resources, &[], proof));
         match self.timer.run(&turns, run).await {
             Some(Ok(_)) => Ok(()),
             Some(Err(error)) => Err(format!("failed in {REQUEST}: {}", plain(&error.to_string()))),

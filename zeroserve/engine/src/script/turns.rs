@@ -4,7 +4,7 @@
 use std::cell::Cell;
 use std::future::{Future, pending, poll_fn};
 use std::mem::ManuallyDrop;
-use std::pin::pin;
+use std::pin::Pin;
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
@@ -58,15 +58,13 @@ impl Timer {
         }
     }
 
-    /// Runs a script's future in turns; None when it was ended for running too long. The future is dropped then, by
-    /// the caller.
-    pub async fn run<T>(
+    /// Runs a script's future in turns; None when it was ended for running too long. The caller drops it then.
+    pub fn run<T>(
         &self,
         turns: &Turns<'_, impl Timeslicer>,
-        script: impl Future<Output = T>,
-    ) -> Option<T> {
-        let mut script = pin!(script);
-        poll_fn(|context| {
+        mut script: Pin<&mut impl Future<Output = T>>,
+    ) -> impl Future<Output = Option<T>> {
+        poll_fn(move |context| {
             let _armed = PreemptionEnabled::new(self.thread);
             match script.as_mut().poll(context) {
                 Poll::Ready(outcome) => Poll::Ready(Some(outcome)),
@@ -74,7 +72,6 @@ impl Timer {
                 Poll::Pending => Poll::Pending,
             }
         })
-        .await
     }
 }
 
