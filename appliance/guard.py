@@ -5,6 +5,7 @@ What a rule drops is known to `xdp.policy`; here is only what this machine liste
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 from collections.abc import Iterable
@@ -56,9 +57,10 @@ def listening_ports(names: Iterable[str]) -> set[int]:
 def _socket_inodes(descriptors: Path) -> set[str]:
     found = set()
     for descriptor in descriptors.iterdir():
-        target = os.readlink(descriptor)
-        if target.startswith("socket:["):
-            found.add(target[len("socket:[") : -1])
+        with contextlib.suppress(FileNotFoundError):  # closed meanwhile
+            target = os.readlink(descriptor)
+            if target.startswith("socket:["):
+                found.add(target[len("socket:[") : -1])
     return found
 
 

@@ -29,7 +29,6 @@ from xdp.prefilter import Prefilter
 BPFFS = Path("/sys/fs/bpf")
 PIN_ROOT = BPFFS / "zs"
 _LINK = "link"
-_BPFFS_MAGIC = 0xCAFE4A11  # BPF_FS_MAGIC in linux/magic.h
 _SIOCGIFHWADDR = 0x8927
 _ETHERNET_TYPES = {1, 772}  # ARPHRD_ETHER, ARPHRD_LOOPBACK
 
@@ -47,7 +46,8 @@ _FLAGS = {AttachMode.NATIVE: XdpFlags.NATIVE, AttachMode.GENERIC: XdpFlags.GENER
 class Filter:
     """The filter on one interface. Leaving its `with` block detaches it; `close` leaves a pinned one in place.
 
-    Interfaces are those of the network namespace that the calling thread is in.
+    Interfaces are those of the network namespace that the calling thread is in. `native_refusal` says why the driver's
+    hook is not used where it was tried.
     """
 
     def __init__(
@@ -64,7 +64,6 @@ class Filter:
         self.attach_mode = attach_mode
         self.pin = pin
         self.native_refusal = native_refusal
-        """Why the driver's hook was not used, where it was tried."""
         self._link = link
 
     @classmethod
@@ -256,7 +255,10 @@ def mount_bpffs(path: Path = BPFFS) -> bool:
 
 
 def is_bpffs(path: Path = BPFFS) -> bool:
-    """Whether `path` is the root of a bpffs mount, or lies on one."""
-    stat = shutil.which("stat") or "/usr/bin/stat"
-    done = subprocess.run([stat, "-f", "-c", "%t", os.fspath(path)], capture_output=True, text=True, check=False)
-    return done.returncode == 0 and int(done.stdout, 16) == _BPFFS_MAGIC
+    """Whether `path` exists and lies on a bpffs."""
+    if not path.exists():
+        return False
+    where = path.resolve()
+    mounts = (line.split() for line in Path("/proc/self/mounts").read_text().splitlines())
+    kinds = {Path(fields[1]): fields[2] for fields in mounts}
+    return next(kinds[each] for each in (where, *where.parents) if each in kinds) == "bpf"

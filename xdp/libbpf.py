@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import struct
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -15,13 +16,15 @@ from enum import IntEnum
 from functools import cache
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Self
 
+from xdp import libbpf_abi as abi
 from xdp.errors import XdpError
 
 _BPF_XDP = 37  # enum bpf_attach_type
 _MAP_TYPES_PER_CPU = {5, 6, 10, 21}  # PERCPU_HASH, PERCPU_ARRAY, LRU_PERCPU_HASH, PERCPU_CGROUP_STORAGE
 _BATCH_ENTRIES = 4096
+_INDEX = struct.Struct("=I")
 _LOG_BYTES = 1 << 24  # the verifier tells everything before it tells what is wrong; untouched pages cost nothing
 
 
@@ -39,119 +42,14 @@ class XdpFlags(IntEnum):
     NATIVE = 1 << 2
 
 
-class _LinkCreateOpts(ctypes.Structure):
-    _fields_ = [("sz", ctypes.c_size_t), ("flags", ctypes.c_uint32), ("padding", ctypes.c_uint32)]
-
-
-class _MapCreateOpts(ctypes.Structure):
-    _fields_ = [
-        ("sz", ctypes.c_size_t),
-        ("btf_fd", ctypes.c_uint32),
-        ("btf_key_type_id", ctypes.c_uint32),
-        ("btf_value_type_id", ctypes.c_uint32),
-        ("btf_vmlinux_value_type_id", ctypes.c_uint32),
-        ("inner_map_fd", ctypes.c_uint32),
-        ("map_flags", ctypes.c_uint32),
-    ]
-
-
-class _TestRunOpts(ctypes.Structure):
-    _fields_ = [
-        ("sz", ctypes.c_size_t),
-        ("data_in", ctypes.c_void_p),
-        ("data_out", ctypes.c_void_p),
-        ("data_size_in", ctypes.c_uint32),
-        ("data_size_out", ctypes.c_uint32),
-        ("ctx_in", ctypes.c_void_p),
-        ("ctx_out", ctypes.c_void_p),
-        ("ctx_size_in", ctypes.c_uint32),
-        ("ctx_size_out", ctypes.c_uint32),
-        ("retval", ctypes.c_uint32),
-        ("repeat", ctypes.c_int),
-        ("duration", ctypes.c_uint32),
-        ("flags", ctypes.c_uint32),
-        ("cpu", ctypes.c_uint32),
-        ("batch_size", ctypes.c_uint32),
-    ]
-
-
-class _XdpQueryOpts(ctypes.Structure):
-    _fields_ = [
-        ("sz", ctypes.c_size_t),
-        ("prog_id", ctypes.c_uint32),
-        ("drv_prog_id", ctypes.c_uint32),
-        ("hw_prog_id", ctypes.c_uint32),
-        ("skb_prog_id", ctypes.c_uint32),
-        ("attach_mode", ctypes.c_uint8),
-        ("padding", ctypes.c_uint8 * 7),
-    ]
-
-
-class _MapInfo(ctypes.Structure):
-    _fields_ = [
-        ("type", ctypes.c_uint32),
-        ("id", ctypes.c_uint32),
-        ("key_size", ctypes.c_uint32),
-        ("value_size", ctypes.c_uint32),
-        ("max_entries", ctypes.c_uint32),
-        ("map_flags", ctypes.c_uint32),
-        ("name", ctypes.c_char * 16),
-    ]
-
-
-class _LinkInfo(ctypes.Structure):
-    _fields_ = [
-        ("type", ctypes.c_uint32),
-        ("id", ctypes.c_uint32),
-        ("prog_id", ctypes.c_uint32),
-        ("padding", ctypes.c_uint32),
-        ("xdp_ifindex", ctypes.c_uint32),
-        ("rest", ctypes.c_uint8 * 108),
-    ]
-
-
-# libbpf hands its log a va_list. On x86-64 and arm64 that arrives as one pointer, which vsnprintf takes as it is.
-_PRINT_FUNCTION = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_int, ctypes.c_char_p, ctypes.c_void_p)
-_SAMPLE_FUNCTION = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t)
-
-_P, _I, _U, _S, _Z = ctypes.c_void_p, ctypes.c_int, ctypes.c_uint32, ctypes.c_char_p, ctypes.c_size_t
-_PROTOTYPES: dict[str, tuple[Any, list[Any]]] = {
-    "bpf_object__open_file": (_P, [_S, _P]),
-    "bpf_object__load": (_I, [_P]),
-    "bpf_object__close": (None, [_P]),
-    "bpf_object__find_map_fd_by_name": (_I, [_P, _S]),
-    "bpf_object__find_program_by_name": (_P, [_P, _S]),
-    "bpf_program__fd": (_I, [_P]),
-    "bpf_prog_test_run_opts": (_I, [_I, _P]),
-    "bpf_prog_get_fd_by_id": (_I, [_U]),
-    "bpf_map_create": (_I, [_I, _S, _U, _U, _U, _P]),
-    "bpf_map_lookup_elem": (_I, [_I, _P, _P]),
-    "bpf_map_update_elem": (_I, [_I, _P, _P, ctypes.c_uint64]),
-    "bpf_map_update_batch": (_I, [_I, _P, _P, _P, _P]),
-    "bpf_map_lookup_batch": (_I, [_I, _P, _P, _P, _P, _P, _P]),
-    "bpf_map_get_fd_by_id": (_I, [_U]),
-    "bpf_obj_get": (_I, [_S]),
-    "bpf_obj_pin": (_I, [_I, _S]),
-    "bpf_obj_get_info_by_fd": (_I, [_I, _P, _P]),
-    "bpf_link_create": (_I, [_I, _I, _I, _P]),
-    "bpf_link_detach": (_I, [_I]),
-    "bpf_xdp_query": (_I, [_I, _I, _P]),
-    "libbpf_num_possible_cpus": (_I, []),
-    "libbpf_set_print": (_P, [_PRINT_FUNCTION]),
-    "libbpf_version_string": (_S, []),
-    "ring_buffer__new": (_P, [_I, _SAMPLE_FUNCTION, _P, _P]),
-    "ring_buffer__poll": (_I, [_P, _I]),
-    "ring_buffer__epoll_fd": (_I, [_P]),
-    "ring_buffer__free": (None, [_P]),
-}
-
 _log = threading.local()  # libbpf logs on the calling thread: each thread collects its own lines
 
 
 @cache
 def _libc_vsnprintf() -> Callable[..., int]:
     function = ctypes.CDLL(None).vsnprintf
-    function.restype, function.argtypes = ctypes.c_int, [_P, _Z, _S, _P]
+    function.restype = ctypes.c_int
+    function.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_char_p, ctypes.c_void_p]
     return function
 
 
@@ -164,7 +62,7 @@ def _collect(level: int, line_format: bytes, arguments: int) -> int:
     return 0
 
 
-_PRINT = _PRINT_FUNCTION(_collect)
+_PRINT = abi.PRINT_FUNCTION(_collect)
 
 
 @cache
@@ -172,7 +70,7 @@ def _library() -> ctypes.CDLL:
     """The system's libbpf 1.x with its prototypes declared and its log silenced; raises `XdpError`."""
     try:
         library = ctypes.CDLL("libbpf.so.1", use_errno=True)
-        for name, (result, arguments) in _PROTOTYPES.items():
+        for name, (result, arguments) in abi.PROTOTYPES.items():
             function = getattr(library, name)
             function.restype, function.argtypes = result, arguments
     except (OSError, AttributeError) as error:
@@ -234,7 +132,7 @@ class Map:
     """
 
     def __init__(self, fd: int) -> None:
-        info, size = _MapInfo(), ctypes.c_uint32(ctypes.sizeof(_MapInfo))
+        info, size = abi.MapInfo(), ctypes.c_uint32(ctypes.sizeof(abi.MapInfo))
         self.fd = fd
         _checked(_library().bpf_obj_get_info_by_fd(fd, ctypes.byref(info), ctypes.byref(size)), "reading a map's shape")
         self.name: str = info.name.decode()
@@ -247,7 +145,7 @@ class Map:
     @classmethod
     def create(cls, kind: MapType, name: str, *, key_size: int, value_size: int, max_entries: int) -> Self:
         """A new map that lives as long as this object, or as another map holds it."""
-        options = _MapCreateOpts(sz=ctypes.sizeof(_MapCreateOpts))
+        options = abi.MapCreateOpts(sz=ctypes.sizeof(abi.MapCreateOpts))
         options.map_flags = 1 if kind is MapType.LPM_TRIE else 0  # BPF_F_NO_PREALLOC, which tries insist on
         fd = _library().bpf_map_create(kind, name.encode(), key_size, value_size, max_entries, ctypes.byref(options))
         return cls(_checked(fd, f"creating the map {name}"))
@@ -296,14 +194,14 @@ class Map:
 
     def hold(self, index: int, inner: Map) -> None:
         """Puts `inner` at `index` of this array of maps. Returns when no program can still see what was there."""
-        self.update(index.to_bytes(4, "little"), inner.fd.to_bytes(4, "little"))
+        self.update(_INDEX.pack(index), _INDEX.pack(inner.fd))
 
     def held(self, index: int) -> Map | None:
         """The map at `index` of this array of maps."""
-        identity = self.lookup(index.to_bytes(4, "little"))
+        identity = self.lookup(_INDEX.pack(index))
         if identity is None:
             return None
-        fd = _library().bpf_map_get_fd_by_id(int.from_bytes(identity, "little"))
+        fd = _library().bpf_map_get_fd_by_id(_INDEX.unpack(identity)[0])
         return Map(_checked(fd, f"opening what {self.name} holds"))
 
     def update_all(self, entries: Mapping[bytes, bytes]) -> None:
@@ -365,7 +263,7 @@ class Program:
         """Runs the program on `frame` in the kernel, without any interface. An XDP frame has at least 14 bytes."""
         out = ctypes.create_string_buffer(len(frame) + 256)
         given = ctypes.create_string_buffer(frame, len(frame))
-        options = _TestRunOpts(sz=ctypes.sizeof(_TestRunOpts), data_size_in=len(frame), data_size_out=len(out))
+        options = abi.TestRunOpts(sz=ctypes.sizeof(abi.TestRunOpts), data_size_in=len(frame), data_size_out=len(out))
         options.data_in, options.data_out = ctypes.addressof(given), ctypes.addressof(out)
         options.repeat = repeat
         _checked(_library().bpf_prog_test_run_opts(self.fd, ctypes.byref(options)), "BPF_PROG_TEST_RUN")
@@ -373,7 +271,7 @@ class Program:
 
     def attach_xdp(self, ifindex: int, flags: XdpFlags) -> Link:
         """Attaches to the interface through a bpf_link; raises `OSError` where the driver or an occupant refuses."""
-        options = _LinkCreateOpts(sz=ctypes.sizeof(_LinkCreateOpts), flags=flags)
+        options = abi.LinkCreateOpts(sz=ctypes.sizeof(abi.LinkCreateOpts), flags=flags)
         fd = _library().bpf_link_create(self.fd, ifindex, _BPF_XDP, ctypes.byref(options))
         return Link(_checked(fd, "attaching"))
 
@@ -395,7 +293,7 @@ class Link:
 
     def target(self) -> tuple[int, int]:
         """(interface index, program id); the index is 0 when the interface is gone or the link was detached."""
-        info, size = _LinkInfo(), ctypes.c_uint32(ctypes.sizeof(_LinkInfo))
+        info, size = abi.LinkInfo(), ctypes.c_uint32(ctypes.sizeof(abi.LinkInfo))
         _checked(_library().bpf_obj_get_info_by_fd(self.fd, ctypes.byref(info), ctypes.byref(size)), "reading a link")
         return int(info.xdp_ifindex), int(info.prog_id)
 
@@ -419,7 +317,7 @@ class RingBuffer:
 
     def __init__(self, ring: Map) -> None:
         self._records: list[bytes] = []
-        self._callback = _SAMPLE_FUNCTION(self._receive)  # kept here, or it is freed under libbpf's feet
+        self._callback = abi.SAMPLE_FUNCTION(self._receive)  # kept here, or it is freed under libbpf's feet
         self._pointer = _library().ring_buffer__new(ring.fd, self._callback, None, None)
         if not self._pointer:
             raise OSError(ctypes.get_errno(), f"opening the ring buffer {ring.name}")
@@ -513,6 +411,6 @@ class Attached:
 
 def attached_to(ifindex: int) -> Attached:
     """The XDP programs on an interface of the calling thread's network namespace; raises `OSError`."""
-    options = _XdpQueryOpts(sz=ctypes.sizeof(_XdpQueryOpts))
+    options = abi.XdpQueryOpts(sz=ctypes.sizeof(abi.XdpQueryOpts))
     _checked(_library().bpf_xdp_query(ifindex, 0, ctypes.byref(options)), "asking an interface for its programs")
     return Attached(native=options.drv_prog_id, generic=options.skb_prog_id)

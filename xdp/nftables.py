@@ -2,7 +2,8 @@
 
 The table speaks of packets that arrive from outside, not of loopback. A VLAN-tagged frame arrives here as a plain IP
 packet of its VLAN device, and the rules hold for it alike; without such a device it never arrives. Which packets the
-stack keeps from the hook, and what netfilter sees of the others, is said by `verdict_at_input`.
+stack keeps from the hook, and what netfilter sees of the others, is said by `verdict_at_input`. Netfilter keeps time
+in jiffies: a rule ends here up to 10 ms before its time.
 """
 
 from __future__ import annotations

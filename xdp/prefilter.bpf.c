@@ -3,9 +3,8 @@
  * The XDP program: parse, look up, count, verdict. What a rule means is defined in policy.py; how a frame is
  * read is in parse.h; what user space sees is in maps.h.
  *
- * Build (clang 14 and later; the multiarch directory holds asm/types.h):
- *   clang -O2 -g -Wall -Wextra -Werror -target bpf -I/usr/include/$(uname -m)-linux-gnu \
- *       -c xdp/prefilter.bpf.c -o xdp/prefilter.bpf.o
+ * `make bpf` builds it (tools/bpf.sh), with clang 14 or later. The verifiers of Linux 6.1, 6.18 and 7.3 were
+ * seen to accept the objects of clang 14 and 19.
  */
 #include "maps.h"
 #include "parse.h"

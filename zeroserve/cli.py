@@ -93,8 +93,13 @@ def _pack(directory: Path) -> int:
     with tempfile.TemporaryFile() as whole:
         with Progress(*columns, console=Console(stderr=True), transient=True, disable=not sys.stderr.isatty()) as bar:
             task = bar.add_task("packing")
+            # The shell has made the output already, perhaps inside the directory; a site does not hold itself.
+            output = os.fstat(sys.stdout.fileno())
             summary = pack_directory(
-                directory, whole, lambda done, total: bar.update(task, completed=done, total=total)
+                directory,
+                whole,
+                lambda done, total: bar.update(task, completed=done, total=total),
+                leave_out=(output.st_dev, output.st_ino),
             )
         whole.seek(0)
         shutil.copyfileobj(whole, sys.stdout.buffer)

@@ -202,6 +202,15 @@ def test_port_that_someone_else_serves_is_refused(operator: Any) -> None:
     assert "something else listens on 127.0.0.1 port 443" in refusal
 
 
+def test_down_leaves_the_lab_of_a_living_process_alone(operator: Any, lab: Lab) -> None:
+    child = lab.edge.popen([sys.executable, "-c", "import time; time.sleep(60)"])
+    printed = operator.run("down")
+    assert f"the lab is in use by process {os.getpid()}" in printed
+    assert child.poll() is None
+    assert "the lab is in use by" in operator.up(code=2)
+    assert child.poll() is None
+
+
 @pytest.fixture
 def cable() -> Iterator[str]:
     """A veth pair of the machine's own, up, with no address and nobody at its other end."""

@@ -11,6 +11,9 @@ use super::TlsContext;
 /// The most plaintext one record carries (RFC 8446 5.1): a read with this much room takes the record whole.
 const RECORD_BYTES: usize = 16 * 1024;
 
+/// What encryption adds to a record at most without padding: header, content type and tag (RFC 8446 5.2).
+const RECORD_OVERHEAD_BYTES: usize = 5 + 1 + 16;
+
 thread_local! {
     /// Where a record is decrypted. One for all connections of a worker, so that an idle one need not keep the room.
     static RECORD: RefCell<Box<[u8]>> = RefCell::new(vec![0; RECORD_BYTES].into_boxed_slice());
@@ -136,6 +139,9 @@ impl Session {
         if plain.is_empty() {
             return Ok(());
         }
+        // Grown once instead of record by record.
+        let records = plain.len().div_ceil(RECORD_BYTES);
+        self.outgoing().reserve(plain.len() + records * RECORD_OVERHEAD_BYTES);
         // Memory never blocks, and BoringSSL without partial writes takes all or fails.
         match self.stream.ssl_write(plain) {
             Ok(written) => {
