@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use async_ebpf::program::{Program, TimesliceConfig, Timeslicer};
 
-use super::machine::{compile_entry, plain};
+use super::machine::plain;
 use super::turns::{Timer, Turns};
 use super::{Exchange, ScriptLimits, ScriptSet, ThreadRuntime};
 
@@ -37,14 +37,9 @@ impl Chain {
         let scripts = set
             .programs
             .into_iter()
-            .map(|script| Script {
-                name: script.name.into(),
-                program: script.program.pin_to_current_thread(thread),
-                failures: Failures::default(),
-            })
-            .filter(|script| script.program.has_section(REQUEST))
-            // It compiled when it was loaded. Should it not do so now, the first request says why.
-            .inspect(|script| drop(compile_entry(&script.program, REQUEST, &runtime.timer)))
+            .map(|script| script.settle(thread))
+            .filter(|(_, program)| program.has_section(REQUEST))
+            .map(|(name, program)| Script { name: name.into(), program, failures: Failures::default() })
             .collect();
         Self { scripts, limits: set.limits, slices: Timer::timeslices(), timer: runtime.timer.clone() }
     }

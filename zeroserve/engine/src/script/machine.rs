@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use async_ebpf::helpers::Helper;
 use async_ebpf::program::{
-    DummyProgramEventListener, GlobalEnv, Program, ProgramLoader, ThreadEnv, Timeslicer, UnboundProgram,
+    DummyProgramEventListener, GlobalEnv, Program, ProgramLoader, ThreadEnv, Timeslicer,
 };
 
 use super::object::{Object, Refused};
@@ -88,12 +88,28 @@ pub struct ScriptSet {
 
 pub(super) struct LoadedScript {
     pub name: String,
-    pub program: UnboundProgram,
+    program: Unsettled,
+}
+
+/// A compiled program that has yet to reach the thread which is to run it.
+struct Unsettled(Program);
+
+// SAFETY: what is compiled is memory of the process, and apart from the following a `Program` is the `UnboundProgram`
+// that it was made of, which is `Send`. `ThreadEnv` is a mark without content that says that a thread was prepared:
+// `settle` asks for a mark of the thread that it is called on. The reference-counted data of a program is made by
+// `Program::data` alone, which nothing in this crate calls.
+unsafe impl Send for Unsettled {}
+
+impl LoadedScript {
+    /// `_thread` proves that the calling thread is prepared to run scripts.
+    pub fn settle(self, _thread: ThreadEnv) -> (String, Program) {
+        (self.name, self.program.0)
+    }
 }
 
 impl ScriptSet {
-    /// Loads ELF objects in the order in which they are to run, and compiles the entries of each to see that it can
-    /// be done. Costs milliseconds: not for a worker thread.
+    /// Loads ELF objects in the order in which they are to run, and compiles the entries of each. Costs some
+    /// milliseconds an entry, most of them for the compiler's tables: not for a worker thread.
     pub fn load(objects: &[(String, Vec<u8>)], limits: &ScriptLimits) -> Result<Self, ScriptError> {
         let load_all = || objects.iter().map(|(name, image)| load_one(name, image)).collect();
         let programs = thread::scope(|scope| {
@@ -109,7 +125,7 @@ impl ScriptSet {
         Ok(Self { programs, limits: limits.clone() })
     }
 
-    /// Binds the scripts to the calling thread, and compiles what runs for each request.
+    /// Hands the scripts to the calling thread.
     pub fn pin(self, runtime: &ThreadRuntime) -> Chain {
         Chain::new(self, runtime)
     }
@@ -124,26 +140,23 @@ fn load_one(name: &str, image: &[u8]) -> Result<LoadedScript, ScriptError> {
     let object = Object::check(image, |called| helpers().any(|name| name == called))
         .map_err(|refused: Refused| failure(name, refused.to_string()))?;
     let loader = ProgramLoader::new(&mut rand::thread_rng(), Arc::new(DummyProgramEventListener), HELPERS);
-    let load = || {
-        loader
-            .load(&mut rand::thread_rng(), &object.image)
-            .map_err(|error| failure(name, plain(&error.to_string())))
-    };
-    // Compiled code belongs to a thread, so what is compiled here is thrown away with this copy.
+    let unbound = loader
+        .load(&mut rand::thread_rng(), &object.image)
+        .map_err(|error| failure(name, plain(&error.to_string())))?;
     let timer = Timer::new(thread_env(NEVER), NEVER);
-    let copy = load()?.pin_to_current_thread(timer.thread());
+    let program = unbound.pin_to_current_thread(timer.thread());
     for section in &object.sections {
-        compile_entry(&copy, section, &timer)
+        compile_entry(&program, section, &timer)
             .map_err(|reason| failure(name, format!("section {section}: {reason}")))?;
     }
-    Ok(LoadedScript { name: name.to_owned(), program: load()? })
+    Ok(LoadedScript { name: name.to_owned(), program: Unsettled(program) })
 }
 
 /// Compiles the function at the beginning of a section without running it.
 ///
 /// The machine compiles a section when it first runs it, and refuses input that is too large after that and before the
 /// first instruction. So it is given too much input.
-pub(super) fn compile_entry(program: &Program, section: &str, timer: &Timer) -> Result<(), String> {
+fn compile_entry(program: &Program, section: &str, timer: &Timer) -> Result<(), String> {
     const REFUSAL: &str = "calldata too large";
     let slices = Timer::timeslices();
     let run = pin!(program.run(&slices, &Unused, section, &mut [], &TOO_MUCH_INPUT, timer.proof()));

@@ -44,7 +44,17 @@ fn compile(source: &str) -> Option<Vec<u8>> {
     let (input, object) = (base.with_extension("c"), base.with_extension("o"));
     std::fs::write(&input, source).unwrap();
     let output = Command::new(clang)
-        .args(["-target", "bpf", "-mcpu=v3", "-O2", "-ffreestanding", "-Wall", "-Wextra", "-Werror"])
+        .args([
+            "-target",
+            "bpf",
+            "-mcpu=v3",
+            "-O2",
+            "-ffreestanding",
+            "-nostdlibinc",
+            "-Wall",
+            "-Wextra",
+            "-Werror",
+        ])
         .args(["-Wno-unused-parameter", "-mllvm", "-inline-threshold=100000", "-I"])
         .arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("../sdk"))
         .arg("-c")
