@@ -2,6 +2,7 @@
 //! is the chain's business.
 
 use std::future::Future;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::pin;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -111,7 +112,8 @@ impl ScriptSet {
     /// Loads ELF objects in the order in which they are to run, and compiles the entries of each. Costs some
     /// milliseconds an entry, most of them for the compiler's tables: not for a worker thread.
     pub fn load(objects: &[(String, Vec<u8>)], limits: &ScriptLimits) -> Result<Self, ScriptError> {
-        let load_all = || objects.iter().map(|(name, image)| load_one(name, image)).collect();
+        let load_all =
+            || objects.iter().map(|(name, image)| load_guarded(name, image)).collect::<Result<_, _>>();
         let programs = thread::scope(|scope| {
             thread::Builder::new()
                 .name("zs-script-load".into())
@@ -119,8 +121,7 @@ impl ScriptSet {
                 .spawn_scoped(scope, load_all)
                 .map_err(|error| failure("(all)", format!("no thread to load it: {error}")))?
                 .join()
-                // The panic hook has said where.
-                .unwrap_or_else(|_| Err(failure("(one of all)", "the machine cannot read the object")))
+                .expect("a panic in the machine is caught for each script")
         })?;
         Ok(Self { programs, limits: limits.clone() })
     }
@@ -133,6 +134,13 @@ impl ScriptSet {
 
 fn failure(script: &str, reason: impl Into<String>) -> ScriptError {
     ScriptError { script: script.to_owned(), reason: reason.into() }
+}
+
+/// No object is known over which the machine panics; one that is found is refused like the others.
+fn load_guarded(name: &str, image: &[u8]) -> Result<LoadedScript, ScriptError> {
+    // Nothing of a load that ended in a panic is kept, and the panic hook has said where it was.
+    catch_unwind(AssertUnwindSafe(|| load_one(name, image)))
+        .unwrap_or_else(|_| Err(failure(name, "the machine can not read the object")))
 }
 
 fn load_one(name: &str, image: &[u8]) -> Result<LoadedScript, ScriptError> {

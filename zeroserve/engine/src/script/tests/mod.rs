@@ -159,11 +159,13 @@ fn each_ends_the_script(exchange: &mut Exchange, cases: &[&str]) {
 struct Worker {
     yields: Cell<u32>,
     rests: Cell<u32>,
+    rested: Cell<Duration>,
 }
 
 impl Timeslicer for Worker {
     fn sleep(&self, duration: Duration) -> impl Future<Output = ()> {
         self.rests.set(self.rests.get() + 1);
+        self.rested.set(self.rested.get() + duration);
         let end = Instant::now() + duration;
         poll_fn(move |_| if Instant::now() < end { Poll::Pending } else { Poll::Ready(()) })
     }
