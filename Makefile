@@ -24,7 +24,7 @@ SOURCES := pyproject.toml Cargo.toml Cargo.lock $(wildcard README.md) $(shell fi
 help:
 	@echo 'make demo    build everything and run the main experiment in the built-in lab (root)'
 	@echo 'make test    build everything and run all tests (root)'
-	@echo 'make bench   compare the server with nginx and with a pure Python one (root)'
+	@echo 'make bench   compare the server with nginx and pure Python, the loader with BCC (root)'
 	@echo 'make build   build the wheel and install it into .venv'
 	@echo 'make lint    check format, types and habits; changes nothing'
 	@echo 'make lock    resolve the Python dependencies anew'
@@ -38,6 +38,7 @@ test: $(STAMP)/wheel $(STAMP)/packages-test $(STAMP)/nginx
 
 bench: $(STAMP)/wheel $(STAMP)/packages-test $(STAMP)/packages-bench $(STAMP)/nginx
 	@.venv/bin/python bench/servers.py $(BENCH_ARGS)
+	@.venv/bin/python bench/loader.py
 
 build: $(STAMP)/wheel
 

@@ -65,11 +65,11 @@ def main() -> int:
 
     Events: `{"event": "layer", ...}`, `{"event": "ready", "status": ...}`, `{"event": "failed", "message", "hint"}`.
     """
+    termination = _Termination()
     try:
         settings = Settings.from_json(json.load(sys.stdin))
         lock = _only_one()
-        _undo_on_termination()
-        appliance = Appliance(settings, report=_report_layer)
+        appliance = Appliance(settings, report=termination.reported)
         appliance.bring_up()
     except ApplianceError as error:
         _emit({"event": "failed", "message": error.message, "hint": error.hint})
@@ -77,9 +77,12 @@ def main() -> int:
     except KeyboardInterrupt:
         _emit({"event": "failed", "message": "interrupted while coming up", "hint": "everything was undone"})
         return 130
-    control = _Control(appliance)
     try:
-        uvloop.run(control.live())
+        termination.check()
+        uvloop.run(_Control(appliance).live())
+    except KeyboardInterrupt:  # between coming up and the loop's own handling of signals
+        appliance.take_down()
+        return 130
     except BaseException:
         # Whatever is wrong with this process, the site is not to suffer for it.
         appliance.let_go()
@@ -87,6 +90,32 @@ def main() -> int:
     finally:
         os.close(lock)
     return 0
+
+
+class _Termination:
+    """SIGTERM and SIGINT while coming up unwind the stack as Ctrl-C does; the event loop takes them over later.
+
+    The request is remembered too: where a signal is handled inside a callback from C (libbpf's log, for one), the
+    exception ends there, and the next layer's report raises it again.
+    """
+
+    def __init__(self) -> None:
+        self._is_wanted = False
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, self._interrupt)
+
+    def reported(self, state: LayerState) -> None:
+        _emit({"event": "layer", **state.as_json()})
+        self.check()
+
+    def check(self) -> None:
+        if self._is_wanted:
+            self._is_wanted = False  # the loop's life begins, or the undoing: neither is to be interrupted by this one
+            raise KeyboardInterrupt
+
+    def _interrupt(self, _number: int, _frame: FrameType | None) -> NoReturn:
+        self._is_wanted = True
+        raise KeyboardInterrupt
 
 
 class _Control:
@@ -259,26 +288,12 @@ def _only_one() -> int:
     return lock
 
 
-def _undo_on_termination() -> None:
-    """Let SIGTERM while coming up unwind the stack as Ctrl-C does; the loop takes signals over later."""
-
-    def interrupt(_number: int, _frame: FrameType | None) -> NoReturn:
-        raise KeyboardInterrupt
-
-    signal.signal(signal.SIGTERM, interrupt)
-    signal.signal(signal.SIGINT, interrupt)
-
-
 def _detach_from_caller() -> None:
     """The command that started us has what it waited for: stdout must not keep its pipe open."""
     nothing = os.open(os.devnull, os.O_RDWR)
     for descriptor in (0, 1):
         os.dup2(nothing, descriptor)
     os.close(nothing)
-
-
-def _report_layer(state: LayerState) -> None:
-    _emit({"event": "layer", **state.as_json()})
 
 
 def _emit(event: dict[str, Any]) -> None:

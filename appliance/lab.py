@@ -6,8 +6,10 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import functools
 import json
 import os
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -51,6 +53,7 @@ CLIENT = Host("zs-client", "zs-client0", "02:7a:73:00:00:01", "10.77.0.1", "fd77
 EDGE = Host("zs-edge", "zs-edge0", "02:7a:73:00:00:02", "10.77.0.2", "fd77::2")
 IPV4_PREFIX_LENGTH = 24
 IPV6_PREFIX_LENGTH = 64
+CARRIER_DEADLINE_S = 5.0
 IFA_F_NODAD = 0x02  # linux/if_addr.h: usable at once, without duplicate address detection
 
 
@@ -232,6 +235,8 @@ def _build() -> None:
         CLIENT.run(_join)
         for host, peer in ((CLIENT, EDGE), (EDGE, CLIENT)):
             _configure(host, peer)
+        for host in (CLIENT, EDGE):
+            host.run(functools.partial(_await_carrier, host.interface))
     except (NetlinkError, OSError) as error:
         raise ApplianceError(f"cannot build the lab: {error}", "zs-appliance doctor") from error
 
@@ -258,6 +263,20 @@ def _configure(host: Host, peer: Host) -> None:
                 route.neigh("replace", ifindex=link, dst=peer.ipv6, lladdr=peer.mac, state="permanent")
 
     host.run(inside)
+
+
+def _await_carrier(interface: str) -> None:
+    """The kernel opens a link's queue a moment after its peer comes up, from a work queue of its own
+    (net/core/link_watch.c); what is sent before that vanishes."""
+    deadline = time.monotonic() + CARRIER_DEADLINE_S
+    with IPRoute() as route:
+        index = _index(route, interface)
+        while route.get_links(index)[0].get("operstate") != "UP":
+            if time.monotonic() > deadline:
+                raise ApplianceError(
+                    f"{interface} did not come up within {CARRIER_DEADLINE_S:g} s", "zs-appliance doctor"
+                )
+            time.sleep(0.005)
 
 
 def has_ipv6() -> bool:
@@ -292,7 +311,7 @@ def _remove_everything() -> list[str]:
     for host in (CLIENT, EDGE):
         if stopped := stop_all(host.processes()):
             removed.append(f"{stopped} process(es) in {host.name}")
-        if host.exists() and host.run(lambda interface=host.interface: _delete_link(interface)):  # type: ignore[misc]
+        if host.exists() and host.run(functools.partial(_delete_link, host.interface)):
             removed.append(f"link {host.interface}")
     for host in (CLIENT, EDGE):
         if host.remove():

@@ -47,7 +47,7 @@ def bring_up(settings: Settings, on_layer: Callable[[dict[str, str]], None]) -> 
     except BaseException:
         if process.poll() is None:
             process.send_signal(signal.SIGTERM)
-            process.wait(timeout=DOWN_TIMEOUT_S)
+            _await_end(process)
         raise
 
 
@@ -125,11 +125,18 @@ def _follow(
                     process.returncode = 0
                     return dict(event["status"])
                 case "failed":
-                    process.wait(timeout=DOWN_TIMEOUT_S)
+                    _await_end(process)
                     raise ApplianceError(event["message"], event["hint"])
-    process.wait(timeout=DOWN_TIMEOUT_S)
+    _await_end(process)
     last = _last_line(settings.state_directory / "control.log")
     raise ApplianceError(f"the control process ended: {last}", "zs-appliance down")
+
+
+def _await_end(process: subprocess.Popen[str]) -> None:
+    try:
+        process.wait(timeout=DOWN_TIMEOUT_S)
+    except subprocess.TimeoutExpired as error:
+        raise ApplianceError(f"the control process {process.pid} does not end", "zs-appliance down") from error
 
 
 def _last_line(log: Path) -> str:

@@ -13,6 +13,7 @@ import ctypes
 import os
 import socket
 import subprocess
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -218,7 +219,7 @@ class Namespace:
             return []
         home = self.path.stat()
         mark = f"{MARK}={self.name}".encode()
-        return [pid for pid in _pids() if _lives_in(pid, home) and mark in _environment(pid)]
+        return [pid for pid in _pids() if _lives_in(pid, home) and _is_marked(pid, mark)]
 
 
 def _pids() -> Iterator[int]:
@@ -233,8 +234,15 @@ def _lives_in(pid: int, namespace: os.stat_result) -> bool:
     return (its_own.st_dev, its_own.st_ino) == (namespace.st_dev, namespace.st_ino)
 
 
-def _environment(pid: int) -> list[bytes]:
-    try:
-        return Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
-    except OSError:
-        return []
+def _is_marked(pid: int, mark: bytes) -> bool:
+    """Whether `mark` is in the environment of the process. execve(2) closes descriptors, by which a parent learns that
+    it worked, before it sets the environment up: a process that shows none gets a moment."""
+    for _ in range(20):
+        try:
+            environment = Path(f"/proc/{pid}/environ").read_bytes()
+        except OSError:
+            return False
+        if environment:
+            return mark in environment.split(b"\0")
+        time.sleep(0.005)
+    return False

@@ -67,7 +67,8 @@ def guarded_policy(settings: Settings) -> Policy:
 
 class Appliance:
     """The layers while they are up. Made by `bring_up`; ended by `take_down`, or by `let_go`, which leaves everything
-    running for a successor. `report` hears of every layer as it comes up; it must not raise."""
+    running for a successor. `report` hears of every layer as it comes up, and may raise to
+    stop that."""
 
     def __init__(self, settings: Settings, report: Callable[[LayerState], None]) -> None:
         self.settings = settings

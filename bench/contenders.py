@@ -120,7 +120,11 @@ def zeroserve(ground: Ground) -> Iterator[Contender]:
     port, site = free_port(), ground.scratch / "site.tar"
     product = [sys.executable, "-P", "-m", "zeroserve"]
     with site.open("wb") as output:
-        subprocess.run([*product, "--pack", str(ground.public)], stdout=output, check=True)
+        packed = subprocess.run(
+            [*product, "--pack", str(ground.public)], stdout=output, stderr=subprocess.PIPE, text=True
+        )
+    if packed.returncode:
+        raise BenchError(f"zeroserve does not pack: {packed.stderr.strip()}", "run make build")
     command = [*product, "--tls-addr", f"127.0.0.1:{port}", "--workers", "1"]
     command += ["--cert", str(ground.certificate), "--key", str(ground.key), str(site)]
     with running(ground, "zeroserve", command) as process:

@@ -27,6 +27,12 @@ _Z_95 = 1.959964
 RECEIVED_SHARE = 0.99
 """Below this share of what was sent, the user-space position did not really receive its load."""
 
+BUSY_WITH_OTHERS_PERCENT = 5
+"""Above this share of the edge's core, other programs of the machine disturb caches and latencies noticeably."""
+
+STOLEN_PERCENT = 1
+"""Above this share of all CPU time, the host of a virtual machine disturbs it noticeably."""
+
 
 @dataclass(frozen=True, slots=True)
 class Spread:
@@ -202,9 +208,10 @@ def _findings(conditions: Sequence[Condition], differences: Sequence[Difference]
         success = [c.http_success_percent.smallest for c in seen if c.http_success_percent]
         slowest = [c.p95_ms.largest for c in seen if c.p95_ms]
         if success and slowest:
+            answered = "every check" if min(success) == 100 else f"at least {_tight(min(success))} % of the checks"
             yield (
-                f"At {rate:,} pps the HTTPS service answered at least {_tight(min(success))} % of the checks in every "
-                f"conclusive run; the highest p95 of any run was {max(slowest):.2f} ms."
+                f"At {rate:,} pps the HTTPS service answered {answered} in every conclusive run; the highest p95 of "
+                f"any run was {max(slowest):,.2f} ms."
             )
 
 
@@ -262,7 +269,20 @@ def _warnings(runs: Sequence[Run]) -> Iterable[str]:
         if run.http.successes < run.http.checks:
             reasons = ", ".join(f"{count} x {reason}" for reason, count in run.http.failures.items())
             yield f"{name} failed {run.http.checks - run.http.successes} of {run.http.checks} HTTPS checks: {reasons}."
-        if run.steal_percent > 1:
-            yield f"{name} lost {_tight(run.steal_percent)} % of its CPU time to other guests of the same host."
+    yield from _disturbances(runs)
     if runs and len(runs) < runs[0].planned_runs:
         yield f"The experiment ended early: {len(runs)} of {runs[0].planned_runs} runs were made."
+
+
+def _disturbances(runs: Sequence[Run]) -> Iterable[str]:
+    others = [run.edge_core_others_percent for run in runs]
+    if shared := [share for share in others if share > BUSY_WITH_OTHERS_PERCENT]:
+        yield (
+            f"Something else used the edge's core in {len(shared)} of {len(runs)} runs, up to {max(shared):.0f} % of "
+            "it: costs and latencies are higher than on a quiet machine."
+        )
+    if stolen := [run.steal_percent for run in runs if run.steal_percent > STOLEN_PERCENT]:
+        yield (
+            f"The host gave CPU time to other guests in {len(stolen)} of {len(runs)} runs, up to "
+            f"{_tight(max(stolen))} % of it."
+        )

@@ -6,6 +6,7 @@ import argparse
 import datetime
 import json
 import os
+import shutil
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -112,12 +113,14 @@ def _run(arguments: argparse.Namespace) -> int:
                 carry_out(plan, results, interrupts, observer)
             status = 0
         except Interrupted as interrupted:
-            messages.print(f"stopped by {interrupted}; everything is cleaned up, the finished runs are kept")
+            messages.print(f"stopped by {interrupted}; everything is cleaned up, finished runs are kept")
             status = interrupted.exit_code
         finally:
-            _remove_if_empty(results)
-        if results.exists():
+            has_runs = _keep_only_results(results)
+        if has_runs:
             _report(results, arguments.json)
+        elif status:
+            shutil.rmtree(results, ignore_errors=True)
     return status
 
 
@@ -155,10 +158,11 @@ def _new_results_directory(parent: Path) -> Path:
     return directory
 
 
-def _remove_if_empty(results: Path) -> None:
-    """An experiment that never finished a run leaves no results, but keeps the server's log if there is one to read."""
-    runs = results / RUNS_FILE
-    if runs.exists() and runs.stat().st_size == 0:
-        runs.unlink()
+def _keep_only_results(results: Path) -> bool:
+    """Remove files without content, and the directory if nothing remains; whether there are runs in it."""
+    for file in list(results.iterdir()):
+        if file.stat().st_size == 0:
+            file.unlink()
     if not any(results.iterdir()):
         results.rmdir()
+    return (results / RUNS_FILE).exists()

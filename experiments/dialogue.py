@@ -32,7 +32,7 @@ class Namespace(Protocol):
     """Somewhere to start a process: `appliance.lab` gives one for each end of the cable."""
 
     def popen(
-        self, argv: list[str], *, cpu: int | None = None, stdin: int, stdout: int, stderr: int
+        self, argv: list[str], *, cpu: int | None = None, stdin: int, stdout: int, stderr: int, process_group: int
     ) -> subprocess.Popen[bytes]: ...
 
 
@@ -40,12 +40,10 @@ class Commands:
     """The process's end: reads commands in a thread of its own, so that a measuring loop never has to look.
 
     The thread also ends the process when the runner is gone (end of file on stdin), whatever the loop is doing; an
-    alarm ends it after `lifetime_s` even if that fails. SIGINT is ignored: on Ctrl-C the runner, which gets the same
-    signal, ends its processes in order.
+    alarm ends it after `lifetime_s` even if that fails.
     """
 
     def __init__(self, lifetime_s: float) -> None:
-        signal.signal(signal.SIGINT, signal.SIG_IGN)
         signal.signal(signal.SIGALRM, signal.SIG_DFL)
         signal.alarm(max(1, math.ceil(lifetime_s)))
         self._received: queue.SimpleQueue[Message] = queue.SimpleQueue()
@@ -92,6 +90,8 @@ class Agent:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._errors.fileno(),
+            # Ctrl-C on a terminal reaches its whole group; only the runner is to hear it, and to end the others.
+            process_group=0,
         )
         try:
             self.receive("ready", timeout_s=20.0)

@@ -31,6 +31,9 @@ _STATE = RUN_DIRECTORY / "experiment"
 """Certificate and packed site of the service; there is one lab on a machine, so one experiment, so one directory."""
 
 
+_HIGHEST_PRIORITY = -20
+
+
 @dataclass(frozen=True, slots=True)
 class Cores:
     """The edge's core receives, filters, serves and reads the socket; the client's sends and probes."""
@@ -100,6 +103,8 @@ def assemble(results: Path, lifetime_s: float, announce: Callable[[str], None]) 
         napi = tuple(lab.set_threaded_napi(True))
         for thread in napi:
             thread.pin(cores.edge)
+            # As an interrupt would, receiving goes before processes; otherwise a busy core loses packets on the link.
+            os.setpriority(os.PRIO_PROCESS, thread.pid, _HIGHEST_PRIORITY)
         announce("starting the service")
         server = undo.enter_context(_service(lab, cores, results, undo))
         announce("starting sender, sink and prober")

@@ -24,7 +24,7 @@ PROBE_TIMEOUT_S = 3.0
 """Longer than the second after which a lost SYN is sent again: such a check is slow, not failed."""
 _MARGIN_S = 30.0
 """How much longer than expected a process may take to answer before the experiment is given up."""
-_OVERHEAD_OF_RUN_S = 0.3
+_OVERHEAD_OF_RUN_S = 0.5
 """About what a run takes besides settling and sending: switching the position, draining, writing the record."""
 START_S = 4.0
 """About what building the rig takes."""
@@ -177,6 +177,7 @@ def _record(rig: Rig, plan: Plan, planned: PlannedRun, seen: _Observed, results_
         net_rx_softirqs_per_core=seen.window.net_rx_per_core,
         receiver_cpu_ns_per_packet=_per_packet(receiver_ns, sent),
         receiver_cpu_ns=receiver_ns,
+        edge_core_others_percent=round(_others_percent(seen.window, rig.cores.edge), 2),
         edge_core=rig.cores.edge,
         client_core=rig.cores.client,
         http=_http_checks(seen.probed),
@@ -196,6 +197,11 @@ def _receiver_ns(window: CpuWindow, edge_core: int) -> dict[str, int]:
         "softirq": round(window.softirq_s_per_core[edge_core] * 1e9),
         "server": window.process_ns["server"],
     }
+
+
+def _others_percent(window: CpuWindow, edge_core: int) -> float:
+    ours = 100 * sum(window.process_ns.values()) / (window.elapsed_s * 1e9)
+    return window.occupied_percent_per_core[edge_core] - ours
 
 
 def _per_packet(receiver_ns: Mapping[str, int], sent: int) -> float:

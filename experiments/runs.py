@@ -89,6 +89,8 @@ class Run:
     """(NAPI thread + sink + softirq time of the edge core) / sent."""
     receiver_cpu_ns: Mapping[str, int]
     """CPU of the window by receiver part: napi, sink, softirq (in 10 ms steps), and server (not in the sum above)."""
+    edge_core_others_percent: float
+    """Part of the edge core's time that went to anything but NAPI thread, sink and server."""
     edge_core: int
     client_core: int
     http: HttpChecks

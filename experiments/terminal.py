@@ -6,8 +6,9 @@ Both are views of what `runner` and `analysis` say; nothing is computed here but
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 
 from rich.console import Console, RenderableType
 from rich.progress import BarColumn, Progress, TaskID, TextColumn
@@ -102,47 +103,53 @@ def _run_line(run: Run, planned_runs: int) -> str:
 
 def show_result(console: Console, analysis: Analysis) -> None:
     """Print the table of conditions, then what can be concluded, then what to be careful about."""
-    console.print(_table(analysis.conditions))
-    console.print("Median (smallest–largest) of the runs that count; HTTPS ok is the lowest, lost the highest.\n")
+    console.print(_table(analysis.conditions, console.width))
+    console.print(
+        "Median (smallest–largest) of the runs that count; HTTPS ok is the lowest, lost the highest.\n", highlight=False
+    )
     for finding in analysis.findings:
         console.print(f"• {finding}", highlight=False)
     for warning in analysis.warnings:
         console.print(f"! {warning}", style="yellow", highlight=False)
 
 
-def _table(conditions: Sequence[Condition]) -> Table:
+def _table(conditions: Sequence[Condition], width: int) -> Table:
+    """The conditions as rows; on a narrow terminal without the columns that matter least."""
+    columns = [column for column in _COLUMNS if column.is_essential or width >= _FULL_WIDTH]
     table = Table(box=None, pad_edge=False, header_style="bold", collapse_padding=True)
-    table.add_column("position\n", no_wrap=True)
-    for heading in (
-        "target\npps",
-        "runs\n",
-        "receiver CPU\nns/packet",
-        "edge core\n% not idle",
-        "all CPUs\n% busy",
-        "HTTPS p50\nms",
-        "HTTPS p95\nms",
-        "ok\n%",
-        "lost\n%",
-    ):
-        table.add_column(heading, justify="right", no_wrap=True)
+    for column in columns:
+        table.add_column(column.heading, justify="left" if column is _COLUMNS[0] else "right", no_wrap=True)
     for condition in conditions:
-        table.add_row(
-            condition.position.value,
-            f"{condition.target_pps:,}",
-            f"{condition.conclusive}/{condition.runs}",
-            _median_and_range(condition.receiver_ns_per_packet, 0),
-            _median_and_range(condition.edge_core_percent, 1),
-            _median_and_range(condition.cpu_busy_percent, 1),
-            _median_and_range(condition.p50_ms, 2),
-            _median_and_range(condition.p95_ms, 2),
-            f"{condition.http_success_percent.smallest:.4g}" if condition.http_success_percent else "–",
-            f"{condition.loss_percent.largest:.3g}" if condition.loss_percent else "–",
-        )
+        table.add_row(*(column.cell(condition) for column in columns))
     return table
 
 
 def _median_and_range(over: Spread | None, digits: int) -> str:
-    """On two lines, so that the table fits into 100 columns."""
+    """On two lines, so that the table fits onto a terminal."""
     if over is None:
         return "–"
+    if over.n == 1:
+        return f"{over.median:,.{digits}f}"
     return f"{over.median:,.{digits}f}\n({over.smallest:,.{digits}f}–{over.largest:,.{digits}f})"
+
+
+@dataclass(frozen=True, slots=True)
+class _Column:
+    heading: str
+    cell: Callable[[Condition], str]
+    is_essential: bool = True
+
+
+_FULL_WIDTH = 100
+_COLUMNS = (
+    _Column("position\n", lambda c: c.position.value),
+    _Column("target\npps", lambda c: f"{c.target_pps:,}"),
+    _Column("runs\n", lambda c: f"{c.conclusive}/{c.runs}"),
+    _Column("receiver CPU\nns/packet", lambda c: _median_and_range(c.receiver_ns_per_packet, 0)),
+    _Column("edge core\n% not idle", lambda c: _median_and_range(c.edge_core_percent, 1)),
+    _Column("all CPUs\n% busy", lambda c: _median_and_range(c.cpu_busy_percent, 1), is_essential=False),
+    _Column("HTTPS p50\nms", lambda c: _median_and_range(c.p50_ms, 2), is_essential=False),
+    _Column("HTTPS p95\nms", lambda c: _median_and_range(c.p95_ms, 2)),
+    _Column("ok\n%", lambda c: f"{c.http_success_percent.smallest:.4g}" if c.http_success_percent else "–"),
+    _Column("lost\n%", lambda c: f"{c.loss_percent.largest:.2g}" if c.loss_percent else "–"),
+)

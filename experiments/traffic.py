@@ -25,7 +25,7 @@ SINK_BUFFER_BYTES: Final = 16 << 20
 """Asked of SO_RCVBUFFORCE; the kernel doubles it. About 40,000 small datagrams: it covers a descheduled reader. What
 is still in it when the sender stops is recorded, so that it cannot pass for capacity."""
 
-_QUIET_S: Final = 0.02
+_QUIET_S: Final = 0.1
 _PR_SET_TIMERSLACK: Final = 29
 _UDP_SEGMENT: Final = 103  # include/uapi/linux/udp.h
 _MOST_SEGMENTS: Final = 64  # UDP_MAX_SEGMENTS of include/linux/udp.h; twice as many since Linux 6.9
@@ -138,7 +138,7 @@ class SinkReading:
 
 
 def open_sink(address: str, port: int = UDP_PORT) -> socket.socket:
-    """The receiving socket: blocking, with a large buffer, waking up each 20 ms when nothing arrives."""
+    """The receiving socket: blocking, with a large buffer, waking up each 100 ms when nothing arrives."""
     sink = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
     try:
         sink.setsockopt(socket.SOL_SOCKET, getattr(socket, "SO_RCVBUFFORCE", 33), SINK_BUFFER_BYTES)
@@ -152,7 +152,7 @@ def open_sink(address: str, port: int = UDP_PORT) -> socket.socket:
 
 
 def read_until_quiet(sink: socket.socket) -> int:
-    """Receive datagrams one by one until none has come for 20 ms; returns how many.
+    """Receive datagrams one by one until none has come for 100 ms; returns how many.
 
     This loop is what the user-space position costs in Python: one recv_into and one addition a datagram, nothing else.
     """

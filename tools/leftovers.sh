@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Prints what zeroserve has in the system right now, one thing a line: network namespaces, links, nftables tables and
-# pinned BPF objects whose names begin with "zs", and processes of its commands. Nothing printed: nothing there.
+# pinned BPF objects whose names begin with "zs", and processes of this clone's commands. Nothing printed: nothing there.
 set -euo pipefail
+cd "$(dirname "$0")/.."
 
 list() {
     ip netns list 2>/dev/null | awk '$1 ~ /^zs-/ { print "namespace " $1 }'
@@ -9,8 +10,8 @@ list() {
     nft list tables 2>/dev/null | awk '$3 ~ /^zs_/ { print $1, $2, $3 }'
     [[ ! -d /sys/fs/bpf/zs ]] || find /sys/fs/bpf/zs -mindepth 1 -printf 'pinned %p\n'
     # By the full command line: the commands are Python programs, so their process name is the interpreter's.
-    pgrep -a -f -- '(-m |/)(zeroserve|appliance|experiments|zs-appliance|zs-experiment)( |$)' |
-        awk '$2 ~ /python/ { print "process " $0 }'
+    pgrep -a -f -- "^$PWD/.venv/bin/python[0-9.]* .*(-m |bin/)(zeroserve|appliance|experiments|zs-appliance|zs-experiment)( |\$)" |
+        sed 's/^/process /'
 }
 
 list || true

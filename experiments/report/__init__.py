@@ -13,7 +13,7 @@ from typing import Final
 
 import jinja2
 
-from experiments.analysis import Analysis, edge_core_percent
+from experiments.analysis import BUSY_WITH_OTHERS_PERCENT, Analysis, edge_core_percent
 from experiments.environment import Environment
 from experiments.plan import DELIVERED_SHARE, PAYLOAD_BYTES, PROBE_INTERVAL_S, PROBE_PATH, UDP_PORT
 from experiments.report import charts
@@ -63,6 +63,7 @@ def render(title: str, runs: Sequence[Run], analysis: Analysis) -> str:
         probe_interval_ms=round(PROBE_INTERVAL_S * 1000),
         delivered_percent=round(DELIVERED_SHARE * 100),
         runs_file=RUNS_FILE,
+        busy_with_others_percent=BUSY_WITH_OTHERS_PERCENT,
     )
 
 

@@ -52,6 +52,7 @@ _STYLE = {
     "figure.constrained_layout.use": True,
 }
 _HEIGHT_OF_ROW_IN = 0.34
+_THOUSANDS = FuncFormatter(lambda number, _: f"{number:,.10g}")
 
 
 def receiver_cost(runs: Sequence[Run]) -> str:
@@ -104,14 +105,17 @@ def latency(runs: Sequence[Run], conditions: Sequence[Condition]) -> str:
     with _plot("latency", rows=len(conditions) * 1.25) as (axes, svg):
         for row, condition in enumerate(conditions):
             colour = POSITION_COLOURS[condition.position]
-            for place, (label, marker, read) in enumerate(kinds):
+            for place, (_, marker, read) in enumerate(kinds):
                 values = sorted(v for run in _members(runs, condition) if (v := read(run)) is not None)
                 y = row + (place - 1) * 0.24
                 axes.plot([values[0], values[-1]], [y, y], color=colour, alpha=0.4, linewidth=3, solid_capstyle="round")
                 axes.plot(values, [y] * len(values), "|", color=_INK, markersize=6, markeredgewidth=1.1)
-                axes.plot(median(values), y, marker, color=colour, label=label if row == 0 else None)
+                axes.plot(median(values), y, marker, color=colour)
+        for label, marker, _ in kinds:
+            axes.plot([], [], marker, color=_INK, label=label)
         _rows(axes, [_name(condition, conditions) for condition in conditions])
         axes.set_xlim(left=0)
+        axes.xaxis.set_major_formatter(_THOUSANDS)
         axes.set_xlabel("HTTPS GET on a new connection (ms)")
         _legend(axes, columns=3)
     return svg[0]
@@ -131,7 +135,8 @@ def accounting(runs: Sequence[Run]) -> str:
                 share = percent(count(run), run.sent)
                 axes.barh(row, share, left=left, height=0.72, color=colour(run), linewidth=0)
                 left += share
-            axes.text(101, row, f"{run.sent:,}", va="center", fontsize=9)
+            lost = f", {run.lost:,} lost" if run.lost else ""
+            axes.text(101, row, f"{run.sent:,}{lost}", va="center", fontsize=9)
         _rows(axes, [_run_name(run, runs) for run in runs])
         axes.set_xlim(0, 100)
         axes.set_xlabel("% of the packets sent (their number at the right)")
@@ -191,7 +196,7 @@ def _over_position(axes: Axes, runs: Sequence[Run], value: Value, label: str) ->
     _rows(axes, [position.value for position in positions])
     axes.set_xlim(left=0)
     axes.margins(x=0.12)
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda x, _: f"{x:,.0f}"))
+    axes.xaxis.set_major_formatter(_THOUSANDS)
     axes.set_xlabel(label)
 
 

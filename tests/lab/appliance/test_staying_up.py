@@ -6,11 +6,14 @@ import json
 import os
 import signal
 import socket
+import subprocess
 import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 from appliance.lab import EDGE
 from appliance.record import RECORD
@@ -198,3 +201,27 @@ def test_control_socket_refuses_nonsense_and_goes_on(operator: Any) -> None:
         except ConnectionError:
             pass  # closed before all of it was taken
     assert operator.exit_code() == 0
+
+
+def test_full_disk_does_not_stop_the_site(operator: Any, get: Get) -> None:
+    operator.state.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=128k", "none", str(operator.state)], check=True)
+    try:
+        operator.up()
+        operator.run("down")
+        for log in operator.state.glob("*.log"):
+            log.unlink()
+        with (
+            pytest.raises(OSError, match="No space left"),
+            (operator.state / "filling").open("wb", buffering=0) as file,
+        ):
+            while True:
+                file.write(bytes(4096))
+        operator.up()
+        _kill(operator.status()["server"]["pid"])
+        _wait_until(lambda: operator.exit_code() == 0)
+        assert get()[0] == 200
+        assert (operator.state / "server.log").stat().st_size == 0, "there was no room, as intended"
+    finally:
+        operator.run("down")
+        subprocess.run(["umount", str(operator.state)], check=True)

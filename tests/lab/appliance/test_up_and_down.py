@@ -147,11 +147,15 @@ def test_welcome_site_answers_ping_from_its_script(operator: Any, get: Get) -> N
     assert status == 200 and "It serves." in body
 
 
-def test_ctrl_c_while_coming_up_undoes_everything(operator: Any) -> None:
+@pytest.mark.parametrize("layer", ["lab", "filter", "tables"])
+@pytest.mark.parametrize("delay_s", [0, 0.02])
+def test_ctrl_c_while_coming_up_undoes_everything(operator: Any, layer: str, delay_s: float) -> None:
     command = [sys.executable, "-P", "-m", "appliance", *operator.up_arguments()]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=_unbuffered())
     assert process.stdout is not None
-    assert process.stdout.readline().startswith("lab")
+    while not process.stdout.readline().startswith(layer):
+        assert process.poll() is None
+    time.sleep(delay_s)
     process.send_signal(signal.SIGINT)
     _, errors = process.communicate(timeout=60)
     assert (process.returncode, errors) == (130, "zs-appliance: interrupted\n")

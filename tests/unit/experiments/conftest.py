@@ -60,6 +60,7 @@ _RUN = Run(
     net_rx_softirqs_per_core=(400, 600),
     receiver_cpu_ns_per_packet=3000.0,
     receiver_cpu_ns={"napi": 600_000_000, "sink": 880_000_000, "softirq": 20_000_000, "server": 40_000_000},
+    edge_core_others_percent=0.5,
     edge_core=0,
     client_core=1,
     http=_HTTP,
