@@ -115,7 +115,8 @@ fn is_managed(name: &[u8]) -> bool {
     candidates.iter().any(|managed| managed.eq_ignore_ascii_case(name))
 }
 
-fn check(name: &[u8], value: &[u8]) -> Result<(), InvalidField> {
+/// What every field of a response has to pass; `value` without the whitespace around it.
+pub(crate) fn check(name: &[u8], value: &[u8]) -> Result<(), InvalidField> {
     if !syntax::is_token(name) {
         Err(InvalidField::Name)
     } else if !syntax::is_field_value(value) {

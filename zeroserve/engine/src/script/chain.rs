@@ -1,46 +1,47 @@
 //! The scripts of a site, one after another, until one has answered.
 
 use std::any::Any;
-use std::future::poll_fn;
+use std::cell::Cell;
 use std::pin::pin;
 use std::rc::Rc;
-use std::task::Poll;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use async_ebpf::program::{PreemptionEnabled, Program, ThreadEnv, TimesliceConfig, Timeslicer};
+use async_ebpf::program::{Program, TimesliceConfig, Timeslicer};
 
-use super::log::tell;
+use super::machine::plain;
+use super::turns::{Timer, Turns};
 use super::{Exchange, ScriptLimits, ScriptSet, ThreadRuntime};
 
 /// The section that runs for each request. Objects without it are there to be called.
 const REQUEST: &str = "zeroserve.request";
+/// A script that fails more often is not told of every time.
+pub(super) const REPORTS_PER_SECOND: u32 = 10;
 
 struct Script {
     name: Rc<str>,
     program: Program,
+    failures: Failures,
 }
 
 /// A site's scripts on the thread that runs them.
 pub struct Chain {
     scripts: Vec<Script>,
     limits: ScriptLimits,
-    timeslices: TimesliceConfig,
-    thread: ThreadEnv,
+    slices: TimesliceConfig,
+    timer: Rc<Timer>,
 }
 
 impl Chain {
     pub(super) fn new(set: ScriptSet, runtime: &ThreadRuntime) -> Self {
+        let thread = runtime.timer.thread();
         let scripts = set
             .programs
             .into_iter()
-            .map(|(name, program)| Script {
-                name: name.into(),
-                program: program.pin_to_current_thread(runtime.thread),
-            })
-            .filter(|script| script.program.has_section(REQUEST))
+            .map(|script| script.settle(thread))
+            .filter(|(_, program)| program.has_section(REQUEST))
+            .map(|(name, program)| Script { name: name.into(), program, failures: Failures::default() })
             .collect();
-        let timeslices = set.limits.timeslices();
-        Self { scripts, limits: set.limits, timeslices, thread: runtime.thread }
+        Self { scripts, limits: set.limits, slices: Timer::timeslices(), timer: runtime.timer.clone() }
     }
 
     pub fn is_empty(&self) -> bool {
@@ -52,14 +53,13 @@ impl Chain {
     ///
     /// Dropping the future ends the script that runs, wherever it is.
     pub async fn run(&self, exchange: &mut Exchange, timeslicer: &impl Timeslicer) {
-        // Held across all of them: while it lives, the timer looks at this thread.
-        let preemption = PreemptionEnabled::new(self.thread);
         for script in &self.scripts {
-            exchange.script = script.name.clone();
-            let failure = self.run_one(script, exchange, timeslicer, &preemption).await;
-            if let Some(reason) = failure {
+            exchange.script.clone_from(&script.name);
+            if let Err(reason) = self.run_one(script, exchange, timeslicer).await {
                 exchange.response = None;
-                tell(&script.name, format_args!("{reason}"));
+                if let Some(unreported) = script.failures.count() {
+                    exchange.journal.tell(&script.name, format_args!("{reason}{unreported}"));
+                }
             }
             if exchange.response.is_some() {
                 return;
@@ -67,30 +67,57 @@ impl Chain {
         }
     }
 
-    /// Runs one script; says what ended it when it was not itself.
+    /// Runs one script; the error says what ended it.
     async fn run_one(
         &self,
         script: &Script,
         exchange: &mut Exchange,
         timeslicer: &impl Timeslicer,
-        preemption: &PreemptionEnabled,
-    ) -> Option<String> {
+    ) -> Result<(), String> {
+        let turns = Turns::new(timeslicer, &self.timer, &self.limits);
         let resources = &mut [exchange as &mut dyn Any];
-        let mut run =
-            pin!(script.program.run(&self.timeslices, timeslicer, REQUEST, resources, &[], preemption));
-        // Most scripts are done at the first poll, and then nobody looks at the clock.
-        let mut given_way_at: Option<Instant> = None;
-        poll_fn(|cx| match run.as_mut().poll(cx) {
-            Poll::Ready(Ok(_)) => Poll::Ready(None),
-            Poll::Ready(Err(error)) => Poll::Ready(Some(format!("failed in {REQUEST}: {error}"))),
-            Poll::Pending => {
-                let since = *given_way_at.get_or_insert_with(Instant::now);
-                if since.elapsed() < self.limits.run_time {
-                    return Poll::Pending;
-                }
-                Poll::Ready(Some(format!("ended in {REQUEST}: it ran for over {:?}", self.limits.run_time)))
-            }
+        let proof = self.timer.proof();
+        let run = pin!(script.program.run(&self.slices, &turns, REQUEST, resources, &[], proof));
+        match self.timer.run(&turns, run).await {
+            Some(Ok(_)) => Ok(()),
+            Some(Err(error)) => Err(format!("failed in {REQUEST}: {}", plain(&error.to_string()))),
+            None => Err(format!("ended in {REQUEST}: {}", turns.tell())),
+        }
+    }
+}
+
+#[cfg(test)]
+impl Chain {
+    /// Scripts of the thread that have run for so long that they have to rest.
+    pub(super) fn timer_burdens(&self) -> u32 {
+        self.timer.burdens()
+    }
+}
+
+/// How often a script failed of late, so that one that fails for every request does not fill the log.
+#[derive(Default)]
+struct Failures {
+    second: Cell<Option<Instant>>,
+    reported: Cell<u32>,
+    unreported: Cell<u64>,
+}
+
+impl Failures {
+    /// Counts a failure; what to add to the report of it, or None when there have been enough of them.
+    fn count(&self) -> Option<String> {
+        let now = Instant::now();
+        if self.second.get().is_none_or(|began| now - began >= Duration::from_secs(1)) {
+            self.second.set(Some(now));
+            self.reported.set(0);
+        }
+        if self.reported.get() == REPORTS_PER_SECOND {
+            self.unreported.set(self.unreported.get() + 1);
+            return None;
+        }
+        self.reported.set(self.reported.get() + 1);
+        Some(match self.unreported.take() {
+            0 => String::new(),
+            count => format!(" ({count} failures before it were not reported)"),
         })
-        .await
     }
 }

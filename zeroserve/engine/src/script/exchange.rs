@@ -29,7 +29,7 @@ pub struct Exchange {
     pub metadata: Metadata,
     /// What a script has answered.
     pub response: Option<Response>,
-    pub(super) journal: Journal,
+    pub journal: Journal,
     /// The script that runs.
     pub(super) script: Rc<str>,
 }
@@ -50,7 +50,7 @@ impl Exchange {
     pub fn begin(&mut self) {
         self.metadata.clear();
         self.response = None;
-        self.journal = Journal::default();
+        self.journal.begin();
     }
 
     /// What the scripts answered, with their header metadata; `None` when the site's files are to answer.

@@ -2,7 +2,8 @@
 //! the only one that turns such numbers into memory.
 //!
 //! A helper that is handed a pointer outside the script's memory ends the script: `Err(())` in async-ebpf's terms.
-//! What a script may reasonably run into (no such header, a value that is not allowed) is the number -1 instead.
+//! What a script may reasonably run into (a path that does not normalize, a value that is not allowed) is the number -1
+//! instead. What is not there (a header, a query parameter, a key) reads as the empty string.
 
 use async_ebpf::program::HelperScope;
 
@@ -14,6 +15,11 @@ pub const FAILED: u64 = u64::MAX;
 /// The script's memory from `pointer` on, to read.
 pub fn bytes<'a>(scope: &'a HelperScope<'_, '_>, pointer: u64, len: u64) -> Result<&'a [u8], ()> {
     scope.user_memory(pointer, len)
+}
+
+/// The name of a field, a parameter or a key, as a script wrote it: without the whitespace around it.
+pub fn name<'a>(scope: &'a HelperScope<'_, '_>, pointer: u64, len: u64) -> Result<&'a [u8], ()> {
+    Ok(bytes(scope, pointer, len)?.trim_ascii())
 }
 
 /// Gives the script a string by the rule of all output helpers: at most `cap` bytes with the NUL, the full length back.

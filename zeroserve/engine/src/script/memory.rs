@@ -10,17 +10,22 @@ use super::guest::bytes;
 pub(super) const HELPERS: &[(&str, Helper)] =
     &[("zs_memcpy", copy), ("zs_memset", set), ("zs_memcmp", compare)];
 
-/// Overlapping ranges end the script, as they would be undefined in C.
+/// Ranges that overlap without being the same end the script, as they would be undefined in C.
 fn copy(scope: &HelperScope, to: u64, from: u64, len: u64, _: u64, _: u64) -> Result<u64, ()> {
+    if to == from {
+        // What compilers make of an assignment to itself.
+        scope.user_memory_mut(to, len)?;
+        return Ok(to);
+    }
     let from = bytes(scope, from, len)?;
     scope.user_memory_mut(to, len)?.copy_from_slice(from);
-    Ok(0)
+    Ok(to)
 }
 
 fn set(scope: &HelperScope, to: u64, byte: u64, len: u64, _: u64, _: u64) -> Result<u64, ()> {
     // As in C, only the lowest byte counts.
     scope.user_memory_mut(to, len)?.fill(byte as u8);
-    Ok(0)
+    Ok(to)
 }
 
 fn compare(scope: &HelperScope, one: u64, other: u64, len: u64, _: u64, _: u64) -> Result<u64, ()> {

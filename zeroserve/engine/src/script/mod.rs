@@ -7,10 +7,16 @@ mod log;
 mod machine;
 mod memory;
 mod metadata;
+mod object;
 mod request;
 mod respond;
+#[cfg(test)]
+mod tests;
+mod time;
+mod turns;
 
 pub use chain::Chain;
 pub use exchange::{ConnectionInfo, Exchange};
+pub use log::Journal;
 pub use machine::{ScriptError, ScriptLimits, ScriptSet, ThreadRuntime};
 pub use metadata::Metadata;

@@ -7,8 +7,9 @@ use async_ebpf::helpers::Helper;
 use async_ebpf::program::HelperScope;
 
 use super::Exchange;
-use super::guest::{FAILED, bytes, give_text, with_exchange};
+use super::guest::{FAILED, bytes, give_text, name, with_exchange};
 use crate::http::request::Version;
+use crate::http::syntax::hex_digit;
 
 /// Longest text of an IP address (RFC 4291 2.2: an IPv6 address with an embedded IPv4 one).
 const IP_TEXT_BYTES: usize = 45;
@@ -61,31 +62,31 @@ fn peer(scope: &HelperScope, out: u64, cap: u64, _: u64, _: u64, _: u64) -> Resu
     })
 }
 
-fn header(scope: &HelperScope, name: u64, name_len: u64, out: u64, cap: u64, _: u64) -> Result<u64, ()> {
-    with_exchange(scope, |exchange| match exchange.request.header(bytes(scope, name, name_len)?) {
-        Some(value) => give_text(scope, value, out, cap),
-        None => Ok(FAILED),
+fn header(scope: &HelperScope, field: u64, field_len: u64, out: u64, cap: u64, _: u64) -> Result<u64, ()> {
+    with_exchange(scope, |exchange| {
+        let value = exchange.request.header(name(scope, field, field_len)?);
+        give_text(scope, value.unwrap_or_default(), out, cap)
     })
 }
 
-fn query_param(scope: &HelperScope, name: u64, name_len: u64, out: u64, cap: u64, _: u64) -> Result<u64, ()> {
-    with_exchange(scope, |exchange| match first_parameter(query(exchange), bytes(scope, name, name_len)?) {
-        Some(value) => give_text(scope, &value, out, cap),
-        None => Ok(FAILED),
+fn query_param(scope: &HelperScope, key: u64, key_len: u64, out: u64, cap: u64, _: u64) -> Result<u64, ()> {
+    with_exchange(scope, |exchange| {
+        let value = values(query(exchange), name(scope, key, key_len)?).next();
+        give_text(scope, &value.unwrap_or_default(), out, cap)
     })
 }
 
 fn query_param_matches(
     scope: &HelperScope,
-    name: u64,
-    name_len: u64,
+    key: u64,
+    key_len: u64,
     value: u64,
     value_len: u64,
     _: u64,
 ) -> Result<u64, ()> {
     with_exchange(scope, |exchange| {
-        let (name, wanted) = (bytes(scope, name, name_len)?, bytes(scope, value, value_len)?);
-        Ok(first_parameter(query(exchange), name).is_some_and(|value| *value == *wanted).into())
+        let (key, wanted) = (name(scope, key, key_len)?, bytes(scope, value, value_len)?);
+        Ok(values(query(exchange), key).any(|value| wanted == b"*" || *value == *wanted).into())
     })
 }
 
@@ -99,12 +100,12 @@ fn version(scope: &HelperScope, part: fn((u64, u64)) -> u64) -> Result<u64, ()> 
     })
 }
 
-/// The first value of a parameter, decoded as HTML forms encode it (WHATWG URL, application/x-www-form-urlencoded).
-fn first_parameter<'a>(query: &'a [u8], name: &[u8]) -> Option<Cow<'a, [u8]>> {
-    query.split(|&byte| byte == b'&').find_map(|pair| {
+/// The values of a parameter, decoded as HTML forms encode them (WHATWG URL, application/x-www-form-urlencoded).
+fn values<'a>(query: &'a [u8], name: &[u8]) -> impl Iterator<Item = Cow<'a, [u8]>> {
+    query.split(|&byte| byte == b'&').filter(|pair| !pair.is_empty()).filter_map(move |pair| {
         let mut parts = pair.splitn(2, |&byte| byte == b'=');
-        let key = decode(parts.next()?);
-        (!pair.is_empty() && *key == *name).then(|| decode(parts.next().unwrap_or_default()))
+        let key = decode(parts.next().unwrap_or_default());
+        (*key == *name).then(|| decode(parts.next().unwrap_or_default()))
     })
 }
 
@@ -118,7 +119,7 @@ fn decode(text: &[u8]) -> Cow<'_, [u8]> {
         rest = tail;
         let byte = match (first, tail) {
             (b'+', _) => b' ',
-            (b'%', [high, low, behind @ ..]) => match (digit(*high), digit(*low)) {
+            (b'%', [high, low, behind @ ..]) => match (hex_digit(*high), hex_digit(*low)) {
                 (Some(high), Some(low)) => {
                     rest = behind;
                     high << 4 | low
@@ -131,10 +132,6 @@ fn decode(text: &[u8]) -> Cow<'_, [u8]> {
         decoded.push(byte);
     }
     Cow::Owned(decoded)
-}
-
-fn digit(byte: u8) -> Option<u8> {
-    char::from(byte).to_digit(16).map(|digit| digit as u8)
 }
 
 #[cfg(test)]
@@ -158,7 +155,7 @@ mod tests {
             (b"=x", b"", Some(b"x")),
             (b"ab=1", b"a", None),
         ] {
-            assert_eq!(first_parameter(query, name).as_deref(), value, "{query:?} {name:?}");
+            assert_eq!(values(query, name).next().as_deref(), value, "{query:?} {name:?}");
         }
     }
 }
