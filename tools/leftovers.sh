@@ -10,7 +10,7 @@ list() {
     nft list tables 2>/dev/null | awk '$3 ~ /^zs_/ { print $1, $2, $3 }'
     [[ ! -d /sys/fs/bpf/zs ]] || find /sys/fs/bpf/zs -mindepth 1 -printf 'pinned %p\n'
     # By the full command line: the commands are Python programs, so their process name is the interpreter's.
-    pgrep -a -f -- "^$PWD/.venv/bin/python[0-9.]* .*(-m |bin/)(zeroserve|appliance|experiments|zs-appliance|zs-experiment)( |\$)" |
+    pgrep -a -f -- "^$PWD/.venv/bin/python[0-9.]* .*(-m |bin/)(zeroserve|appliance|experiments|zs-appliance|zs-experiment)(\.[a-z]+)?( |\$)" |
         sed 's/^/process /'
 }
 
