@@ -216,7 +216,9 @@ def test_a_server_whose_log_nobody_reads_goes_on(serve: Serve, tmp_path: Path) -
     with subprocess.Popen(argv, stderr=writer) as process:
         os.close(writer)
         with os.fdopen(reader) as log:
-            port = int(re.search(r"http://127\.0\.0\.1:(\d+)", log.readline()).group(1))
+            ready = re.search(r"http://127\.0\.0\.1:(\d+)", log.readline())
+            assert ready is not None
+            port = int(ready.group(1))
         process.send_signal(signal.SIGHUP)
         time.sleep(0.5)
         with socket.create_connection(("127.0.0.1", port), timeout=20) as connection:

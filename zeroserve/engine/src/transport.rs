@@ -59,9 +59,7 @@ impl Transport {
     /// Waits for bytes and appends them, decrypted, to `input`. False once the peer has finished sending.
     pub async fn read(&mut self, input: &mut Vec<u8>, deadline: &Deadline) -> io::Result<bool> {
         // After a handshake the first request may have come along with its last message.
-        if let Some(session) = &mut self.tls
-            && session.has_unread()
-        {
+        if let Some(session) = self.tls.as_mut().filter(|session| session.has_unread()) {
             match session.read(input)? {
                 Step::Done => return Ok(true),
                 Step::Closed => return Ok(false),
