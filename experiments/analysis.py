@@ -24,11 +24,14 @@ _T_95 = (
 # fmt: on
 _Z_95 = 1.959964
 
-RECEIVED_SHARE = 0.99
-"""Below this share of what was sent, the user-space position did not really receive its load."""
+LOST_PERCENT = 1
+"""Above this share of what was sent, the receiver did not really get the load that its CPU is divided by."""
 
 BUSY_WITH_OTHERS_PERCENT = 5
 """Above this share of the edge's core, other programs of the machine disturb caches and latencies noticeably."""
+
+WAITING_BYTES = 1 << 20
+"""Unread datagrams above this when the sender stops (some 800; the last burst alone may be 64) are a backlog."""
 
 STOLEN_PERCENT = 1
 """Above this share of all CPU time, the host of a virtual machine disturbs it noticeably."""
@@ -254,16 +257,18 @@ def _warnings(runs: Sequence[Run]) -> Iterable[str]:
             )
         if not run.adds_up:
             yield f"{name} does not add up: {-run.lost:,} more packets were counted than sent. It is left out."
-        if run.position is Position.USERSPACE and percent(run.received_userspace, run.sent) < 100 * RECEIVED_SHARE:
+        if percent(run.lost, run.sent) > LOST_PERCENT:
+            places = {place: count for place, count in run.lost_where.items() if count > 0}
+            where = f", most of it at {max(places, key=places.__getitem__).replace('_', ' ')}" if places else ""
             yield (
-                f"{name} received only {percent(run.received_userspace, run.sent):.2f} % of what was sent: its CPU is "
-                "not that of the whole load."
+                f"{name} lost {percent(run.lost, run.sent):.2f} % of what was sent{where}: its CPU is not that of the "
+                "whole load."
             )
         if run.position is not Position.USERSPACE and run.received_userspace:
             yield f"{name} let {run.received_userspace:,} packets through to user space."
         if run.sent and not run.receiver_cpu_ns.get("napi"):
             yield f"{name} was received without a NAPI thread, on the sender's core: its receiver CPU is not whole."
-        if run.waiting_bytes_at_stop:
+        if run.waiting_bytes_at_stop > WAITING_BYTES:
             yield (
                 f"{name} had {run.waiting_bytes_at_stop:,} bytes of datagrams unread when the sender stopped: part of "
                 "its work fell outside the CPU window."

@@ -10,6 +10,7 @@ import argparse
 import contextlib
 import ctypes
 import gc
+import math
 import random
 import socket
 import struct
@@ -25,7 +26,9 @@ SINK_BUFFER_BYTES: Final = 16 << 20
 """Asked of SO_RCVBUFFORCE; the kernel doubles it. About 40,000 small datagrams: it covers a descheduled reader. What
 is still in it when the sender stops is recorded, so that it cannot pass for capacity."""
 
+_SENDER_BUFFER_BYTES: Final = 8 << 20
 _QUIET_S: Final = 0.1
+_SHORTEST_SLEEP_S: Final = 0.0001
 _PR_SET_TIMERSLACK: Final = 29
 _UDP_SEGMENT: Final = 103  # include/uapi/linux/udp.h
 _MOST_SEGMENTS: Final = 64  # UDP_MAX_SEGMENTS of include/linux/udp.h; twice as many since Linux 6.9
@@ -78,25 +81,30 @@ def send_paced(sender: BurstSender, *, rate_pps: int, burst: int, duration_s: fl
     beat would be in step with the kernel's tick (1, 4 or 10 ms), by which /proc/stat samples who is busy: measured
     here, bursts each 1.000 ms against a tick of 4 ms made a core that worked 13 % of the time appear 1 % busy.
 
-    A late burst is followed by the next one at its own deadline, so the mean rate holds as long as the core allows it.
+    A late burst is followed by the next ones at their own deadlines, so the mean rate holds as long as the core allows
+    it; but no two bursts are closer than half an interval. A sender that was kept from its core for 30 ms would
+    otherwise throw all it missed at once onto a link that holds 256 packets, and measure its own overflow.
     What could not be sent by the end of the time is not sent at all; the measured rate then says so.
     """
     planned = round(rate_pps * duration_s)
     interval_s = burst / rate_pps
     sent = refused = bursts = 0
     latest = 0.0
+    last = -math.inf
     monotonic, sleep, send, anywhere = time.monotonic, time.sleep, sender.send, random.random
     start = monotonic()
     end = start + duration_s
     while sent + refused < planned:
         deadline = start + (bursts + anywhere()) * interval_s
-        now = monotonic()
+        earliest = min(end, max(deadline, last + interval_s / 2))
+        while (now := monotonic()) < earliest:
+            # Catching up leaves waits that are shorter than it takes to sleep and wake up.
+            if now < deadline or earliest - now > _SHORTEST_SLEEP_S:
+                sleep(earliest - now)
         if now >= end:
             break
-        if now < deadline:
-            sleep(deadline - now)
-        else:
-            latest = max(latest, now - deadline)
+        last = now
+        latest = max(latest, now - deadline)
         due = min(burst, planned - sent - refused)
         taken = send(due)
         sent += taken
@@ -113,6 +121,9 @@ def run_sender(arguments: argparse.Namespace) -> None:
     # Without this the kernel may be 50 us late with every sleep, to save wake-ups.
     ctypes.CDLL(None).prctl(_PR_SET_TIMERSLACK, 1, 0, 0, 0)
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as connected:
+        # On veth a packet counts as unsent until the receiver has freed it: with the usual buffer a slow receiver would
+        # slow the sender down, and the load would depend on the position that it is to measure.
+        connected.setsockopt(socket.SOL_SOCKET, getattr(socket, "SO_SNDBUFFORCE", 32), _SENDER_BUFFER_BYTES)
         connected.connect((arguments.address, UDP_PORT))
         sender = BurstSender(connected)
         gc.disable()

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import socket
 import struct
+import time
 from collections.abc import Iterator
 
 import pytest
@@ -49,9 +51,10 @@ def test_datagrams_that_a_full_buffer_refuses_are_counted(sink: socket.socket, s
 
 def test_paced_sending_keeps_count_and_time(sink: socket.socket, sender: BurstSender) -> None:
     result = send_paced(sender, rate_pps=2_000, burst=7, duration_s=0.5)
-    assert (result.sent, result.refused) == (1_000, 0)
+    assert 0 < result.sent <= 1_000
+    assert result.refused == 0
     assert 0.5 <= result.elapsed_s < 5
-    assert read_until_quiet(sink) == 1_000
+    assert read_until_quiet(sink) == result.sent
 
 
 def test_sender_that_cannot_keep_up_stops_on_time_and_says_less(sink: socket.socket, sender: BurstSender) -> None:
@@ -60,12 +63,33 @@ def test_sender_that_cannot_keep_up_stops_on_time_and_says_less(sink: socket.soc
     assert 0.2 <= result.elapsed_s < 5
 
 
+def test_sender_that_was_held_up_does_not_throw_all_it_missed_at_once() -> None:
+    """A stand-in for the socket, because only the times count, and because it has to stall."""
+    moments: list[float] = []
+
+    class StallsOnce(BurstSender):
+        def __init__(self) -> None:
+            pass
+
+        def send(self, count: int) -> int:
+            moments.append(time.monotonic())
+            if len(moments) == 1:
+                time.sleep(0.1)
+            return count
+
+    result = send_paced(StallsOnce(), rate_pps=1_000, burst=4, duration_s=0.6)
+    assert result.sent == 4 * len(moments)
+    assert min(later - earlier for earlier, later in itertools.pairwise(moments)) >= 0.5 * 0.004
+    assert result.latest_burst_ms > 80
+
+
 def test_refused_datagrams_are_counted_as_refused_not_sent(sender: BurstSender, sink: socket.socket) -> None:
     # A datagram to a closed port brings back ICMP, and the next send fails with ECONNREFUSED.
     sink.close()
     result = send_paced(sender, rate_pps=1_000, burst=1, duration_s=0.2)
     assert result.refused > 0
-    assert result.sent + result.refused == 200
+    assert result.sent > 0
+    assert result.sent + result.refused <= 200
 
 
 def test_sink_wakes_up_by_itself_when_it_is_quiet(sink: socket.socket) -> None:
