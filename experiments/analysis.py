@@ -252,8 +252,8 @@ def _warnings(runs: Sequence[Run]) -> Iterable[str]:
         if not run.delivered:
             share = math.floor(10 * percent(run.actual_pps, run.target_pps)) / 10  # 89.99 % must not read 90 %
             yield (
-                f"{name} was not delivered: {run.actual_pps:,.0f} pps is {share:g} % of its target. It says where the "
-                "sender ends, not the receiver, and is left out."
+                f"{name} was not delivered: {run.actual_pps:,.0f} pps is {share:g} % of its target. It says where "
+                "sender and link end, and is left out."
             )
         if not run.adds_up:
             yield f"{name} does not add up: {-run.lost:,} more packets were counted than sent. It is left out."

@@ -22,11 +22,16 @@ from typing import Final
 from experiments.dialogue import Commands, say
 from experiments.plan import PAYLOAD_BYTES, UDP_PORT
 
+SENDER_BUFFER_BYTES: Final = 64 << 10
+"""Asked of SO_SNDBUF; the kernel doubles it. On veth a packet is unsent until the receiving NAPI thread has taken it, so
+this is flow control: some 170 packets on the way and a burst of 64 fit into the ring of 256 between the two ends. When
+the thread is held up (other programs, a virtual machine's host) the sender waits and catches up instead of overrunning
+the ring; when the thread cannot keep up for good, the rate is not delivered."""
+
 SINK_BUFFER_BYTES: Final = 16 << 20
 """Asked of SO_RCVBUFFORCE; the kernel doubles it. About 40,000 small datagrams: it covers a descheduled reader. What
 is still in it when the sender stops is recorded, so that it cannot pass for capacity."""
 
-_SENDER_BUFFER_BYTES: Final = 8 << 20
 _QUIET_S: Final = 0.1
 _SHORTEST_SLEEP_S: Final = 0.0001
 _PR_SET_TIMERSLACK: Final = 29
@@ -121,9 +126,7 @@ def run_sender(arguments: argparse.Namespace) -> None:
     # Without this the kernel may be 50 us late with every sleep, to save wake-ups.
     ctypes.CDLL(None).prctl(_PR_SET_TIMERSLACK, 1, 0, 0, 0)
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as connected:
-        # On veth a packet counts as unsent until the receiver has freed it: with the usual buffer a slow receiver would
-        # slow the sender down, and the load would depend on the position that it is to measure.
-        connected.setsockopt(socket.SOL_SOCKET, getattr(socket, "SO_SNDBUFFORCE", 32), _SENDER_BUFFER_BYTES)
+        connected.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SENDER_BUFFER_BYTES)
         connected.connect((arguments.address, UDP_PORT))
         sender = BurstSender(connected)
         gc.disable()

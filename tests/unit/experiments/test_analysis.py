@@ -57,7 +57,7 @@ def test_t_quantile_falls_without_a_step_where_the_table_ends() -> None:
 
 
 def three_repetitions(make_run: MakeRun, cost: dict[Position, tuple[float, float, float]]) -> list[Run]:
-    runs = []
+    runs: list[Run] = []
     for repetition in (1, 2, 3):
         for position, costs in cost.items():
             number = len(runs) + 1
