@@ -98,7 +98,10 @@ def load_with_libbpf() -> object:
 def peak_mib() -> float:
     """The most memory this process has had resident."""
     status = Path("/proc/self/status").read_text()
-    return int(re.search(r"VmHWM:\s+(\d+)", status)[1]) / 1024
+    peak = re.search(r"VmHWM:\s+(\d+)", status)
+    if peak is None:
+        raise RuntimeError("/proc/self/status has no VmHWM line (proc_pid_status(5))")
+    return int(peak[1]) / 1024
 
 
 def measure(way: str) -> None:
@@ -122,7 +125,8 @@ def measured(way: str) -> dict[str, float]:
     if done.returncode:
         complaints = [line for line in done.stderr.splitlines() if "error" in line.lower()]
         raise BccUnavailableError((complaints or done.stderr.strip().splitlines() or ["no message"])[-1].strip())
-    return json.loads(done.stdout.splitlines()[-1])
+    figures: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
+    return figures
 
 
 def main() -> int:

@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -76,16 +77,23 @@ def _programs() -> set[str]:
 
 
 def _processes() -> set[str]:
-    """Processes started in a lab namespace, and servers and daemons of the project, whoever is their parent."""
+    """Processes started in a lab namespace, and servers and daemons of the project, whoever is their parent.
+
+    Only those of this clone: another one may be tested on the same machine meanwhile.
+    """
     found = set()
     for entry in os.listdir("/proc"):
         if entry.isdigit() and int(entry) != os.getpid():
+            process = Path("/proc", entry)
             try:
-                argv = Path("/proc", entry, "cmdline").read_bytes().split(b"\0")
-                marked = b"ZS_NAMESPACE=" in Path("/proc", entry, "environ").read_bytes()
+                argv = process.joinpath("cmdline").read_bytes().split(b"\0")
+                marked = b"ZS_NAMESPACE=" in process.joinpath("environ").read_bytes()
+                started_here = process.joinpath("cwd").readlink().is_relative_to(Path.cwd())
             except OSError:
                 continue
-            if marked or {b"zeroserve", b"appliance.control"} & set(argv):
+            by_our_python = os.path.dirname(argv[0]) == os.fsencode(Path(sys.prefix, "bin"))
+            served = by_our_python and not {b"zeroserve", b"appliance.control"}.isdisjoint(argv)
+            if served or (marked and (by_our_python or started_here)):
                 found.add(f"process {entry} {b' '.join(argv).decode(errors='replace').strip()}")
     return found
 

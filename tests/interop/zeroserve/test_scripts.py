@@ -184,7 +184,10 @@ def test_a_reload_while_a_script_runs_lets_it_end_on_its_own_generation(serve: S
     ("body", "reason"),
     [
         ("*(volatile char *)0x10 = 1;", "failed in zeroserve.request: memory fault"),
-        ("zs_respond(200, (char *)0x7fffffff, 8);", "failed in zeroserve.request: zs_respond was given memory that is not the script's"),
+        (
+            "zs_respond(200, (char *)0x7fffffff, 8);",
+            "failed in zeroserve.request: zs_respond was given memory that is not the script's",
+        ),
     ],
 )
 def test_a_script_that_fails_is_logged_and_the_chain_goes_on(serve: Serve, body: str, reason: str) -> None:

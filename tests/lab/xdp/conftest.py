@@ -19,7 +19,7 @@ from xdp import frames
 from xdp.frames import ethernet, internet_checksum, ipv6_fragment_header
 from xdp.policy import DropPort, DropSource, Mode, Policy, Protocol, boot_time_ns
 
-MACS = {"destination": bytes.fromhex("02007a730002"), "source": bytes.fromhex("02007a730001")}
+SENDER_MAC, RECEIVER_MAC = bytes.fromhex("02007a730001"), bytes.fromhex("02007a730002")
 RECEIVER = {4: "10.78.0.2", 6: "fd78::2"}
 FREE = {4: "10.78.0.9", 6: "fd78::9"}
 BLOCKED = {4: "198.51.100.77", 6: "2001:db8:1::77"}
@@ -98,11 +98,11 @@ def packet(source: str, protocol: int, port: int, **more: object) -> bytes:
 
 
 def framed(packet: bytes, tags: tuple[tuple[int, int], ...] = ()) -> bytes:
-    return frames.framed(packet, tags=tags, **MACS)
+    return frames.framed(packet, tags=tags, destination=RECEIVER_MAC, source=SENDER_MAC)
 
 
 def typed(payload: bytes, ether_type: int) -> bytes:
-    return ethernet(payload, ether_type, **MACS)
+    return ethernet(payload, ether_type, destination=RECEIVER_MAC, source=SENDER_MAC)
 
 
 def well_formed() -> list[Named]:
@@ -277,17 +277,17 @@ def _run(command: str) -> None:
 def pair() -> Iterator[Pair]:
     """A pair of namespaces, removed after the test."""
     tail = os.getpid() % 10**6
+    sender_mac, receiver_mac = SENDER_MAC.hex(":"), RECEIVER_MAC.hex(":")
     sender, receiver = f"zs-t-a{tail}", f"zs-t-b{tail}"
     ours, theirs = f"zst{tail}a", f"zst{tail}b"
-    macs = {name: mac.hex(":") for name, mac in MACS.items()}
     try:
         _run(f"ip netns add {sender}")
         _run(f"ip netns add {receiver}")
         _run(f"ip netns exec {sender} sysctl -qw net.ipv6.conf.all.disable_ipv6=1 net.ipv6.conf.default.disable_ipv6=1")
         # Sources without a route of their own must get as far as the hook.
         _run(f"ip netns exec {receiver} sysctl -qw net.ipv4.conf.all.rp_filter=0 net.ipv4.conf.default.rp_filter=0")
-        _run(f"ip -n {sender} link add {ours} address {macs['source']} type veth peer name {theirs} netns {receiver}")
-        _run(f"ip -n {receiver} link set {theirs} address {macs['destination']}")
+        _run(f"ip -n {sender} link add {ours} address {sender_mac} type veth peer name {theirs} netns {receiver}")
+        _run(f"ip -n {receiver} link set {theirs} address {receiver_mac}")
         _run(f"ip -n {sender} link set {ours} arp off up")
         _run(f"ip -n {receiver} addr add {RECEIVER[4]}/24 dev {theirs}")
         _run(f"ip -n {receiver} addr add {RECEIVER[6]}/64 dev {theirs} nodad")

@@ -19,8 +19,10 @@ from xdp.counters import Count
 from xdp.filter import BPFFS, AttachMode, Filter, is_bpffs, mount_bpffs, remove_leftovers
 from xdp.frames import framed, ipv4, transport
 from xdp.layout import SAMPLE_EVERY
-from xdp.policy import DropPort, DropSource, Mode, Policy, Protocol, Reason, Verdict, XdpError
+from xdp.policy import DropPort, DropSource, Mode, Policy, Protocol, Reason, Rule, Verdict, XdpError
 from xdp.prefilter import Prefilter
+
+from .conftest import Pair
 
 DROP_4000 = (DropPort(Protocol.UDP, 4000),)
 
@@ -53,20 +55,20 @@ def udp_frame(port: int, source: str = "192.0.2.7") -> bytes:
     return framed(ipv4(source, "192.0.2.1", 17, transport(source, "192.0.2.1", 17, port)))
 
 
-def test_native_is_tried_first_and_works_on_a_veth(pair) -> None:
+def test_native_is_tried_first_and_works_on_a_veth(pair: Pair) -> None:
     with pair.inside(), Filter.attach(pair.receiver_link) as attached:
         assert (attached.attach_mode, attached.native_refusal) == (AttachMode.NATIVE, None)
         assert "prog/xdp id" in link_state(pair.receiver_link)
         assert attached.mode is Mode.MONITOR
 
 
-def test_generic_is_used_when_forced(pair) -> None:
+def test_generic_is_used_when_forced(pair: Pair) -> None:
     with pair.inside(), Filter.attach(pair.receiver_link, attach=AttachMode.GENERIC) as attached:
         assert attached.attach_mode is AttachMode.GENERIC
         assert "xdpgeneric" in link_state(pair.receiver_link)
 
 
-def test_generic_is_the_fallback_where_the_driver_has_no_hook(pair) -> None:
+def test_generic_is_the_fallback_where_the_driver_has_no_hook(pair: Pair) -> None:
     with pair.inside():
         subprocess.run(["ip", "link", "set", "lo", "up"], check=True)
         with pytest.raises(XdpError, match="cannot attach to lo in native mode"):
@@ -80,7 +82,7 @@ def link_state(interface: str) -> str:
     return subprocess.run(["ip", "link", "show", interface], capture_output=True, text=True, check=True).stdout
 
 
-def test_policy_is_switched_without_reattaching(pair) -> None:
+def test_policy_is_switched_without_reattaching(pair: Pair) -> None:
     with pair.inside(), Filter.attach(pair.receiver_link) as attached:
         before = link_state(pair.receiver_link)
         for number, mode in enumerate((Mode.PROTECT, Mode.MONITOR, Mode.PROTECT), 2):
@@ -90,7 +92,7 @@ def test_policy_is_switched_without_reattaching(pair) -> None:
         assert link_state(pair.receiver_link) == before
 
 
-def test_occupied_interface_is_refused_in_one_line(pair) -> None:
+def test_occupied_interface_is_refused_in_one_line(pair: Pair) -> None:
     with pair.inside(), Filter.attach(pair.receiver_link), pytest.raises(XdpError) as refusal:
         Filter.attach(pair.receiver_link)
     assert refusal.value.message == f"{pair.receiver_link} runs another XDP program"
@@ -101,7 +103,7 @@ def test_unknown_interface_is_refused() -> None:
         Filter.attach("zst-none")
 
 
-def test_detached_filter_lets_packets_through(pair) -> None:
+def test_detached_filter_lets_packets_through(pair: Pair) -> None:
     with pair.udp_socket(4, 4000) as receiving, pair.inside():
         with Filter.attach(pair.receiver_link) as attached:
             attached.apply(Policy(Mode.PROTECT, DROP_4000))
@@ -140,7 +142,7 @@ def test_policy_is_switched_whole(prefilter: Prefilter) -> None:
 
 
 @pytest.mark.parametrize("rules", [(), DROP_4000])
-def test_when_apply_returns_the_old_policy_is_gone(prefilter: Prefilter, rules: tuple) -> None:
+def test_when_apply_returns_the_old_policy_is_gone(prefilter: Prefilter, rules: tuple[Rule, ...]) -> None:
     other = (DropPort(Protocol.UDP, 4001), DropSource(ip_network("198.51.100.0/24")))
     for _ in range(3):
         for current in (rules, other):
@@ -193,7 +195,7 @@ def test_ten_thousand_prefixes_are_all_in_force(prefilter: Prefilter) -> None:
         assert prefilter.test_run(udp_frame(4000, str(prefix[-1] + 1))).returned == 2
 
 
-def test_pinned_filter_outlives_its_process_and_is_reopened(pair, pins: Path) -> None:
+def test_pinned_filter_outlives_its_process_and_is_reopened(pair: Pair, pins: Path) -> None:
     pin = pins / "edge"
     with pair.inside():
         kill_after(
@@ -214,7 +216,7 @@ def test_pinned_filter_outlives_its_process_and_is_reopened(pair, pins: Path) ->
         assert "xdp" not in link_state(pair.receiver_link)
 
 
-def test_unpinned_filter_and_pinned_leftovers_of_a_killed_process_can_be_removed(pair, pins: Path) -> None:
+def test_unpinned_filter_and_pinned_leftovers_of_a_killed_process_can_be_removed(pair: Pair, pins: Path) -> None:
     with pair.inside():
         kill_after(f"f = Filter.attach({pair.receiver_link!r}); f.apply(Policy(Mode.PROTECT))")
         deadline = time.monotonic() + 2
@@ -262,7 +264,7 @@ def kill_after(statement: str) -> None:
             process.send_signal(signal.SIGKILL)
 
 
-def test_filter_whose_interface_is_gone_is_reported_and_removed(pair, pins: Path) -> None:
+def test_filter_whose_interface_is_gone_is_reported_and_removed(pair: Pair, pins: Path) -> None:
     pin = pins / "edge"
     with pair.inside():
         Filter.attach(pair.receiver_link, pin=pin).close()
@@ -272,7 +274,7 @@ def test_filter_whose_interface_is_gone_is_reported_and_removed(pair, pins: Path
     assert remove_leftovers(pins) == [pin]
 
 
-def test_broken_object_gives_one_clear_error(tmp_path: Path, capfd: pytest.CaptureFixture) -> None:
+def test_broken_object_gives_one_clear_error(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     broken = tmp_path / "prefilter.bpf.o"
     broken.write_bytes(b"\x7fELF and nothing more")
     with pytest.raises(XdpError) as failure:
@@ -288,7 +290,9 @@ def test_missing_object_says_how_to_build_it(tmp_path: Path) -> None:
         Prefilter.load(tmp_path / "prefilter.bpf.o")
 
 
-def test_program_that_the_verifier_refuses_gives_its_last_word(tmp_path: Path, capfd: pytest.CaptureFixture) -> None:
+def test_program_that_the_verifier_refuses_gives_its_last_word(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     source, target = tmp_path / "endless.bpf.c", tmp_path / "endless.bpf.o"
     source.write_text(
         "#include <linux/bpf.h>\n#include <bpf/bpf_helpers.h>\n"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -27,12 +28,15 @@ from xdp.policy import (
     verdict_at_input,
 )
 
+from .conftest import Named, Pair, framed
+
+Outcome = tuple[Verdict, Reason]
 CHUNK = 40
 LAYERS = ["native", "generic", "nftables"]
 
 
 @contextmanager
-def layer(kind: str, pair, policy: Policy) -> Iterator[Filter | Table]:
+def layer(kind: str, pair: Pair, policy: Policy) -> Iterator[Filter | Table]:
     """The policy in force at the receiver, in one layer."""
     with pair.inside():
         if kind == "nftables":
@@ -44,11 +48,11 @@ def layer(kind: str, pair, policy: Policy) -> Iterator[Filter | Table]:
                 yield attached
 
 
-def packets(counters: Counters) -> Counter:
+def packets(counters: Counters) -> Counter[Outcome]:
     return Counter({outcome: count.packets for outcome, count in counters.by_outcome.items() if count.packets})
 
 
-def settled(counted: Filter | Table, before: Counters, expected: Counter) -> Counter:
+def settled(counted: Filter | Table, before: Counters, expected: Counter[Outcome]) -> Counter[Outcome]:
     """What was counted since `before`, once that is as much as expected or two seconds have passed."""
     deadline = time.monotonic() + 2
     while (found := packets(counted.counters() - before)) != expected and time.monotonic() < deadline:
@@ -59,11 +63,11 @@ def settled(counted: Filter | Table, before: Counters, expected: Counter) -> Cou
 @pytest.mark.parametrize("mode", Mode)
 @pytest.mark.parametrize("kind", LAYERS)
 def test_layer_and_model_agree_on_real_frames(
-    pair, honest_corpus: list, sample_policy: Callable[[Mode], Policy], kind: str, mode: Mode
+    pair: Pair, honest_corpus: list[Named], sample_policy: Callable[[Mode], Policy], kind: str, mode: Mode
 ) -> None:
     policy = sample_policy(mode)
     model = verdict_at_input if kind == "nftables" else verdict
-    seen: Counter = Counter()
+    seen: Counter[Outcome] = Counter()
     with layer(kind, pair, policy) as counted:
         for at in range(0, len(honest_corpus), CHUNK):
             chunk = honest_corpus[at : at + CHUNK]
@@ -79,7 +83,7 @@ def test_layer_and_model_agree_on_real_frames(
     assert {reason for _, reason in seen} == set(Reason) - kept_away
 
 
-def culprits(counted: Filter | Table, pair, chunk: list, outcomes: list) -> str:
+def culprits(counted: Filter | Table, pair: Pair, chunk: list[Named], outcomes: list[Outcome | None]) -> str:
     """Sends the chunk again frame by frame and names those that differ."""
     lines = []
     for named, outcome in zip(chunk, outcomes, strict=True):
@@ -94,7 +98,9 @@ def culprits(counted: Filter | Table, pair, chunk: list, outcomes: list) -> str:
 
 @pytest.mark.parametrize("kind", LAYERS)
 @pytest.mark.parametrize("version", [4, 6])
-def test_protect_keeps_unwanted_datagrams_from_the_socket_and_monitor_does_not(pair, kind: str, version: int) -> None:
+def test_protect_keeps_unwanted_datagrams_from_the_socket_and_monitor_does_not(
+    pair: Pair, kind: str, version: int
+) -> None:
     source, blocked = {4: ("10.78.0.9", "198.51.100.1"), 6: ("fd78::9", "2001:db8::1")}[version]
     rules = (DropPort(Protocol.UDP, 4000), DropSource(ip_network(blocked)))
     with (
@@ -118,13 +124,13 @@ def test_protect_keeps_unwanted_datagrams_from_the_socket_and_monitor_does_not(p
         assert before.dropped == 2
 
 
-def send_all(pair, source: str, blocked: str) -> None:
+def send_all(pair: Pair, source: str, blocked: str) -> None:
     pair.send_udp(source, 4000, b"to a closed port")
     pair.send_udp(blocked, 4001, b"from a blocked source")
     pair.send_udp(source, 4001, b"from a free source")
 
 
-def assert_empty(*sockets) -> None:
+def assert_empty(*sockets: socket.socket) -> None:
     for each in sockets:
         each.setblocking(False)
         with pytest.raises(BlockingIOError):
@@ -133,7 +139,7 @@ def assert_empty(*sockets) -> None:
 
 
 @pytest.mark.parametrize("kind", LAYERS)
-def test_a_datagram_in_fragments_is_dropped_by_its_port(pair, kind: str) -> None:
+def test_a_datagram_in_fragments_is_dropped_by_its_port(pair: Pair, kind: str) -> None:
     with (
         layer(kind, pair, Policy(Mode.PROTECT, (DropPort(Protocol.UDP, 4000),))) as counted,
         pair.udp_socket(4, 4000) as unwanted,
@@ -154,15 +160,11 @@ def fragments(port: int) -> list[bytes]:
     """A datagram of 2000 bytes to the receiver in two frames."""
     whole = frames.transport("10.78.0.9", "10.78.0.2", 17, port, bytes(2000))
     parts = ((whole[:1480], 0x2000), (whole[1480:], 1480 // 8))
-    addresses = {"destination": bytes.fromhex("02007a730002"), "source": bytes.fromhex("02007a730001")}
-    return [
-        frames.framed(frames.ipv4("10.78.0.9", "10.78.0.2", 17, part, fragment=field), **addresses)
-        for part, field in parts
-    ]
+    return [framed(frames.ipv4("10.78.0.9", "10.78.0.2", 17, part, fragment=field)) for part, field in parts]
 
 
 @pytest.mark.parametrize("kind", LAYERS)
-def test_expired_source_rule_lets_packets_through(pair, kind: str) -> None:
+def test_expired_source_rule_lets_packets_through(pair: Pair, kind: str) -> None:
     ends_at = boot_time_ns() + 1_500_000_000
     rules = (DropSource(ip_network("198.51.100.0/24"), ends_at), DropSource(ip_network("2001:db8::/32"), ends_at))
     with (
@@ -179,7 +181,7 @@ def test_expired_source_rule_lets_packets_through(pair, kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", LAYERS)
-def test_longer_prefix_that_lives_longer_outlives_the_wider_one(pair, kind: str) -> None:
+def test_longer_prefix_that_lives_longer_outlives_the_wider_one(pair: Pair, kind: str) -> None:
     ends_at = boot_time_ns() + 1_000_000_000
     rules = (
         DropSource(ip_network("198.51.0.0/16"), ends_at),
@@ -202,8 +204,8 @@ def test_longer_prefix_that_lives_longer_outlives_the_wider_one(pair, kind: str)
         assert_empty(receiving)
 
 
-def test_table_counts_on_when_another_policy_is_applied(pair) -> None:
-    with layer("nftables", pair, Policy(Mode.PROTECT, (DropPort(Protocol.UDP, 4000),))) as table:
+def test_table_counts_on_when_another_policy_is_applied(pair: Pair) -> None:
+    with pair.inside(), Table(Policy(Mode.PROTECT, (DropPort(Protocol.UDP, 4000),))) as table:
         pair.send_udp("10.78.0.9", 4000)
         assert settled(table, Counters(), Counter({(Verdict.DROP, Reason.PORT): 1})) == {(Verdict.DROP, Reason.PORT): 1}
         table.apply(Policy(Mode.PROTECT, (DropPort(Protocol.UDP, 4002),)))
@@ -217,7 +219,7 @@ def test_table_counts_on_when_another_policy_is_applied(pair) -> None:
         assert not table.exists()
 
 
-def test_table_of_ten_thousand_prefixes_is_held_as_given(pair) -> None:
+def test_table_of_ten_thousand_prefixes_is_held_as_given(pair: Pair) -> None:
     prefixes = [f"{a}.{b}.{c}.0/25" for a in (11, 12) for b in range(50) for c in range(0, 200, 2)]
     rules = tuple(DropSource(ip_network(prefix)) for prefix in prefixes)
     with layer("nftables", pair, Policy(Mode.PROTECT, rules)) as table:
@@ -228,7 +230,9 @@ def test_table_of_ten_thousand_prefixes_is_held_as_given(pair) -> None:
 
 
 @pytest.mark.parametrize("attach", AttachMode)
-def test_frames_in_a_vlan_are_judged_alike_in_every_layer(pair, vlan_frame, attach: AttachMode) -> None:
+def test_frames_in_a_vlan_are_judged_alike_in_every_layer(
+    pair: Pair, vlan_frame: Callable[[int], bytes], attach: AttachMode
+) -> None:
     """XDP sees the tag; nftables sees the packet of the VLAN device, which the rule holds for as well."""
     policy = Policy(Mode.PROTECT, (DropPort(Protocol.UDP, 4000),))
     with layer("nftables", pair, policy) as table:

@@ -11,6 +11,8 @@ from xdp.counters import Count, Counters
 from xdp.policy import Mode, Policy, Reason, Verdict, boot_time_ns, verdict
 from xdp.prefilter import Prefilter
 
+from .conftest import Named
+
 XDP_CODES = {Verdict.DROP: 1, Verdict.PASS: 2}
 
 
@@ -22,7 +24,7 @@ def prefilter() -> Iterator[Prefilter]:
 
 @pytest.mark.parametrize("mode", Mode)
 def test_kernel_and_model_agree_on_every_frame(
-    prefilter: Prefilter, corpus: list, sample_policy: Callable[[Mode], Policy], mode: Mode
+    prefilter: Prefilter, corpus: list[Named], sample_policy: Callable[[Mode], Policy], mode: Mode
 ) -> None:
     policy = sample_policy(mode)
     prefilter.apply(policy)
@@ -40,7 +42,7 @@ def test_kernel_and_model_agree_on_every_frame(
     assert all(reasons[reason] >= 20 for reason in Reason), f"the corpus leaves reasons out: {reasons}"
 
 
-def test_without_rules_only_the_unreadable_is_dropped(prefilter: Prefilter, corpus: list) -> None:
+def test_without_rules_only_the_unreadable_is_dropped(prefilter: Prefilter, corpus: list[Named]) -> None:
     prefilter.apply(Policy(Mode.PROTECT))
     for named in corpus:
         prefilter.test_run(named.frame)
