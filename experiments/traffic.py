@@ -23,10 +23,10 @@ from experiments.dialogue import Commands, say
 from experiments.plan import PAYLOAD_BYTES, UDP_PORT
 
 SENDER_BUFFER_BYTES: Final = 64 << 10
-"""Asked of SO_SNDBUF; the kernel doubles it. On veth a packet is unsent until the receiving NAPI thread has taken it,
-so this is flow control: some 170 packets on the way and a burst of 64 fit into the ring of 256 between the two ends.
-When the thread is held up (other programs, a virtual machine's host) the sender waits and catches up instead of
-overrunning the ring; when the thread cannot keep up for good, the rate is not delivered."""
+"""Asked of SO_SNDBUF; the kernel doubles it. On veth a packet is unsent until the receiving NAPI thread has taken it:
+flow control, as some 170 packets on the way and a burst of 64 fit into the ring of 256 between the two ends. When the
+thread is held up (other programs, a virtual machine's host) the sender waits and catches up instead of overrunning
+the ring; when the thread cannot keep up for good, the rate is not delivered."""
 
 SINK_BUFFER_BYTES: Final = 16 << 20
 """Asked of SO_RCVBUFFORCE; the kernel doubles it. About 40,000 small datagrams: it covers a descheduled reader. What
