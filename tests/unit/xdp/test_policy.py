@@ -77,7 +77,8 @@ def test_every_form_of_rule_is_read() -> None:
         ("drop from 192.0.2.0/33", "`192.0.2.0/33` is no address or prefix"),
         ("drop from example.org", "`example.org` is no address or prefix"),
         ("drop from 192.0.2.1/24", "`192.0.2.1/24` has bits set behind the prefix"),
-        ("drop from ::ffff:192.0.2.0/120", "::ffff:c000:200/120 is an IPv4 prefix in IPv6 writing"),
+        # Python 3.13 writes such an address with dots, Python 3.11 without.
+        ("drop from ::ffff:192.0.2.0/120", f"{ip_network('::ffff:192.0.2.0/120')} is an IPv4 prefix in IPv6 writing"),
         ("drop from 192.0.2.0/24 for 60", "`60` is no duration"),
         ("drop from 192.0.2.0/24 for 0s", "`0s` is no duration"),
         ("drop from 192.0.2.0/24 for", "cannot make sense of `drop from 192.0.2.0/24 for`"),
