@@ -4,6 +4,7 @@ instrument do can be done on any machine without touching its network. What runs
 
 from __future__ import annotations
 
+import errno
 import contextlib
 import fcntl
 import functools
@@ -163,8 +164,10 @@ class Lab:
         try:
             EDGE.run_with_sysfs(write)
         except OSError as error:
-            message = f"cannot set threaded NAPI on {EDGE.interface}: {error.strerror}"
-            raise ApplianceError(message, "attach an XDP program natively first") from error
+            has_no_napi = error.errno == errno.EOPNOTSUPP
+            message = f"cannot set threaded NAPI on {EDGE.interface}: {error}"
+            hint = "attach an XDP program natively first" if has_no_napi else "the lab needs its own view of /sys"
+            raise ApplianceError(message, hint) from error
         return self.napi_threads()
 
     def napi_threads(self) -> list[NapiThread]:
