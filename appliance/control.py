@@ -29,6 +29,7 @@ from appliance.supervisor import Appliance, LayerState
 
 SOCKET = RUN_DIRECTORY / "control.sock"
 LOCK = RUN_DIRECTORY / "control.lock"
+STANDARD_ERROR = 2
 REQUEST_LIMIT_BYTES = 64 << 10
 CLIENT_TIMEOUT_S = 10.0
 FIRST_RESTART_S, LONGEST_RESTART_S = 0.2, 30.0
@@ -304,7 +305,8 @@ def _emit(event: dict[str, Any]) -> None:
 def _log(message: str) -> None:
     with contextlib.suppress(OSError):  # a full disk is no reason to stop
         stamp = time.strftime("%Y-%m-%dT%H:%M:%S%z")
-        print(f"{stamp} zs-appliance: {message.rstrip()}", file=sys.stderr, flush=True)
+        # Past Python's buffer, in which a line that could not be written would wait and spoil the exit status.
+        os.write(STANDARD_ERROR, f"{stamp} zs-appliance: {message.rstrip()}\n".encode())
 
 
 if __name__ == "__main__":

@@ -4,8 +4,8 @@ instrument do can be done on any machine without touching its network. What runs
 
 from __future__ import annotations
 
-import errno
 import contextlib
+import errno
 import fcntl
 import functools
 import json
