@@ -5,6 +5,9 @@ from typing import final
 class EngineError(Exception):
     """The engine cannot do what was asked; the text says why."""
 
+def notice(message: str) -> None:
+    """Write one line to standard error with the program's name before it; left out when it would have to wait."""
+
 @final
 class Server:
     """A running server: worker threads that need no Python."""

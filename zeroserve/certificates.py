@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import datetime
 import ipaddress
+import stat
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -33,10 +34,14 @@ def load_pair(cert: Path, key: Path) -> CertificatePair:
 
 
 def _read(path: Path, flag: str) -> bytes:
+    hint = "name a readable PEM file"
     try:
+        # Asked before it is opened: a pipe would be waited for, and could not be read again for a reload.
+        if not stat.S_ISREG(path.stat().st_mode):
+            raise ZeroserveError(f"{flag} {path}: not a regular file", hint)
         return path.read_bytes()
     except OSError as error:
-        raise ZeroserveError(f"{flag} {path}: {error.strerror}", "name a readable PEM file") from None
+        raise ZeroserveError(f"{flag} {path}: {error.strerror}", hint) from None
 
 
 def self_signed(names: Sequence[str], *, days: int = 365) -> CertificatePair:

@@ -9,10 +9,15 @@ import sys
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 from zeroserve.settings import DEFAULT_PLAIN_ADDRESS, Address, ServerSettings, ZeroserveError
 
+if TYPE_CHECKING:
+    from zeroserve.pack import PackSummary
+
+STANDARD_OUTPUT = 1
+STANDARD_ERROR = 2
 USAGE = """zeroserve --pack DIRECTORY > site.tar
        zeroserve [--addr A:P] [--tls-addr A:P --cert F --key F] [--workers N] site.tar"""
 
@@ -81,8 +86,19 @@ def _settings(arguments: argparse.Namespace) -> ServerSettings:
 
 
 def _pack(directory: Path) -> int:
-    if sys.stdout.isatty():
+    if os.isatty(STANDARD_OUTPUT):
         raise ZeroserveError("--pack writes a tarball, and this is a terminal", "add > site.tar")
+    try:
+        summary = _pack_to_standard_output(directory)
+    except OSError as error:
+        hint = f"see where > leads, and that {tempfile.gettempdir()} has room for the site too"
+        raise ZeroserveError(f"the tarball cannot be written: {error.strerror}", hint) from None
+    contents = f"{summary.files} file(s), {summary.scripts} of them script(s), {summary.content_bytes} bytes"
+    print(f"zeroserve: packed {contents}", file=sys.stderr)
+    return 0
+
+
+def _pack_to_standard_output(directory: Path) -> PackSummary:
     from rich.console import Console
     from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn
 
@@ -91,10 +107,12 @@ def _pack(directory: Path) -> int:
     columns = (TextColumn("packing"), BarColumn(), DownloadColumn())
     # Whole first, then out: what fails must leave nothing that looks like a site.
     with tempfile.TemporaryFile() as whole:
-        with Progress(*columns, console=Console(stderr=True), transient=True, disable=not sys.stderr.isatty()) as bar:
+        with Progress(
+            *columns, console=Console(stderr=True), transient=True, disable=not os.isatty(STANDARD_ERROR)
+        ) as bar:
             task = bar.add_task("packing")
             # The shell has made the output already, perhaps inside the directory; a site does not hold itself.
-            output = os.fstat(sys.stdout.fileno())
+            output = os.fstat(STANDARD_OUTPUT)
             summary = pack_directory(
                 directory,
                 whole,
@@ -102,11 +120,19 @@ def _pack(directory: Path) -> int:
                 leave_out=(output.st_dev, output.st_ino),
             )
         whole.seek(0)
-        shutil.copyfileobj(whole, sys.stdout.buffer)
-        sys.stdout.buffer.flush()
-    contents = f"{summary.files} file(s), {summary.scripts} of them script(s), {summary.content_bytes} bytes"
-    print(f"zeroserve: packed {contents}", file=sys.stderr)
-    return 0
+        with open(STANDARD_OUTPUT, "wb", closefd=False) as site:
+            shutil.copyfileobj(whole, site)
+    return summary
+
+
+def _fill_standard_descriptors() -> None:
+    """Put /dev/null where the parent has closed one of the first three, or the next socket becomes standard error."""
+    for number in (0, STANDARD_OUTPUT, STANDARD_ERROR):
+        try:
+            os.fstat(number)
+        except OSError:
+            # The lowest free number is given, and those below have just been seen to be taken.
+            os.open(os.devnull, os.O_RDWR)
 
 
 def _dispatch(argv: Sequence[str] | None) -> int:
@@ -131,6 +157,7 @@ def _dispatch(argv: Sequence[str] | None) -> int:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command and return its exit status: 2 when the input was refused."""
+    _fill_standard_descriptors()
     try:
         return _dispatch(argv)
     except ZeroserveError as error:

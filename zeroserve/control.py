@@ -3,22 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
+import os
 import resource
 import signal
-import sys
+import threading
 
 import uvloop
 
-from zeroserve._engine import EngineError, Server
+from zeroserve._engine import EngineError, Server, notice
 from zeroserve.certificates import load_pair
 from zeroserve.settings import ServerSettings, ZeroserveError
-
-
-def log(message: str) -> None:
-    """Write one line to standard error. Where nobody can read it any more, serving goes on."""
-    with contextlib.suppress(OSError):
-        print(f"zeroserve: {message}", file=sys.stderr, flush=True)
 
 
 def run(settings: ServerSettings) -> int:
@@ -27,7 +21,12 @@ def run(settings: ServerSettings) -> int:
     Raises ZeroserveError when the server cannot start.
     """
     _raise_descriptor_limit()
-    return uvloop.run(_Process(settings).live())
+    process = _Process(settings)
+    status = uvloop.run(process.live())
+    if process.is_reloading:
+        # Its thread is deep in the engine, reading a site that nobody will ask for, and would be cut off there anyway.
+        os._exit(status)
+    return status
 
 
 def _raise_descriptor_limit() -> None:
@@ -39,24 +38,26 @@ def _raise_descriptor_limit() -> None:
 class _Process:
     def __init__(self, settings: ServerSettings) -> None:
         self._settings = settings
-        self._reload_wanted = asyncio.Event()
+        self._reload_wanted = threading.Event()
         self._is_draining = False
+        self.is_reloading = False
 
     async def live(self) -> int:
         loop = asyncio.get_running_loop()
+        # Before the start, which takes long with a large site: what was changed meanwhile is read after it.
+        loop.add_signal_handler(signal.SIGHUP, self._reload_wanted.set)
         server = self._start()
         # Installed before the line that says "serving": whoever reads it may signal at once.
-        loop.add_signal_handler(signal.SIGHUP, self._reload_wanted.set)
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._drain, server)
         self._announce(server)
-        reloading = loop.create_task(self._reload_when_told(server))
+        # A thread of its own that nobody waits for: a reload may take longer than the server lives.
+        threading.Thread(target=self._reload_when_told, args=(server,), name="zs-reload", daemon=True).start()
         cut_off, failure = await loop.run_in_executor(None, server.wait)
-        reloading.cancel()
         if failure is not None:
-            log(f"a worker failed: {failure}")
+            notice(f"a worker failed: {failure}")
             return 1
-        log(f"stopped; {cut_off} connection(s) cut off" if cut_off else "stopped")
+        notice(f"stopped; {cut_off} connection(s) cut off" if cut_off else "stopped")
         return 0
 
     def _start(self) -> Server:
@@ -87,25 +88,26 @@ class _Process:
         urls += [f"http://{address}" for address in server.plain_addresses]
         count = self._settings.worker_count
         workers = "1 worker" if count == 1 else f"{count} workers"
-        log(f"serving {self._settings.site} on {', '.join(urls)} with {workers}, io_uring")
+        notice(f"serving {self._settings.site} on {', '.join(urls)} with {workers}, io_uring")
 
-    async def _reload_when_told(self, server: Server) -> None:
+    def _reload_when_told(self, server: Server) -> None:
         """Reload once for all the signals that came while the last reload ran."""
         while True:
-            await self._reload_wanted.wait()
+            self.is_reloading = False
+            self._reload_wanted.wait()
             self._reload_wanted.clear()
+            self.is_reloading = True
             try:
-                certificate = self._certificate()
-                await asyncio.to_thread(server.reload, certificate)
+                server.reload(self._certificate())
             except (EngineError, ZeroserveError) as error:
-                log(f"reload refused, the old site stays: {error}")
+                notice(f"reload refused, the old site stays: {error}")
             else:
-                log(f"reloaded {self._settings.site}")
+                notice(f"reloaded {self._settings.site}")
 
     def _drain(self, server: Server) -> None:
         # A second signal means: now.
         limit_s = 0.0 if self._is_draining else self._settings.drain_timeout_s
         if not self._is_draining:
-            log(f"stopping: requests in flight have {limit_s:g} s to finish")
+            notice(f"stopping: requests in flight have {limit_s:g} s to finish")
         self._is_draining = True
         server.drain(limit_s)

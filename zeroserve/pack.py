@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 import tarfile
@@ -15,6 +16,8 @@ from zeroserve.settings import ZeroserveError
 
 SCRIPTS = Path(".zeroserve/scripts")
 Progress = Callable[[int, int], None]
+# What writing runs into, and reading does not.
+_NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,9 +54,13 @@ def pack_directory(
     directory.
 
     Raises ZeroserveError for what a site cannot hold: links to elsewhere, devices, sockets, names that are not UTF-8, a
-    script that does not compile, files that change meanwhile. What was written by then is no site.
+    script that does not compile, files that change meanwhile; OSError when there is no room for the output. What was
+    written by then is no site.
     """
-    members = _collect(directory, leave_out)
+    try:
+        members = _collect(directory, leave_out)
+    except OSError as error:
+        raise _unreadable(error.filename, error) from None
     total = sum(member.size for member in members)
     done = scripts = 0
     with tarfile.open(fileobj=output, mode="w", format=tarfile.PAX_FORMAT) as archive:
@@ -89,7 +96,7 @@ def _walk(directory: Path) -> list[Path]:
     found: list[Path] = []
 
     def refuse(error: OSError) -> None:
-        raise ZeroserveError(f"{error.filename}: {error.strerror}", "make it readable") from None
+        raise error
 
     for folder, folders, files in os.walk(directory, onerror=refuse):
         found += [Path(folder, name) for name in files]
@@ -160,5 +167,13 @@ def _add(archive: tarfile.TarFile, member: _Member) -> None:
             header.size = os.fstat(content.fileno()).st_size
             archive.addfile(header, content)
     except OSError as error:
-        hint = "pack again when nothing writes to it" if error.errno is None else "make it readable"
-        raise ZeroserveError(f"{member.source}: {error.strerror or error}", hint) from None
+        if error.errno in _NO_ROOM:
+            raise
+        raise _unreadable(member.source, error) from None
+
+
+def _unreadable(source: Path | str, error: OSError) -> ZeroserveError:
+    # Without a number it is tarfile's own, for a file that has become shorter.
+    has_changed = error.errno in (None, errno.ENOENT)
+    hint = "pack again when nothing writes to it" if has_changed else "make it readable"
+    return ZeroserveError(f"{source}: {error.strerror or error}", hint)

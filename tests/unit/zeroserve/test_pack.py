@@ -7,7 +7,9 @@ import os
 import shutil
 import socket
 import subprocess
+import sys
 import tarfile
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -239,3 +241,52 @@ def test_the_tarball_itself_is_passed_over(tree: Path) -> None:
         status = os.fstat(output.fileno())
         pack_directory(tree, output, leave_out=(status.st_dev, status.st_ino))
     assert (tree / "site.tar").read_bytes() == expected
+
+
+def test_a_file_that_goes_away_while_the_folder_is_read_is_refused(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    walk = os.walk
+
+    def walk_and_remove(
+        top: Path, onerror: Callable[[OSError], object]
+    ) -> Iterator[tuple[str | Path, list[str], list[str]]]:
+        listed = list(walk(top, onerror=onerror))
+        (tree / "b.txt").unlink()
+        return iter(listed)
+
+    monkeypatch.setattr(os, "walk", walk_and_remove)
+    assert str(refusal(tree)) == f"{tree}/b.txt: No such file or directory; pack again when nothing writes to it"
+
+
+def test_a_path_longer_than_the_system_allows_is_refused_in_one_line(tree: Path) -> None:
+    folder = os.open(tree, os.O_RDONLY)
+    for _ in range(20):
+        os.mkdir("d" * 250, dir_fd=folder)
+        inner = os.open("d" * 250, os.O_RDONLY, dir_fd=folder)
+        os.close(folder)
+        folder = inner
+    os.close(os.open("deep.txt", os.O_CREAT, dir_fd=folder))
+    os.close(folder)
+    assert refusal(tree).message.endswith(": File name too long")
+
+
+@pytest.mark.parametrize(
+    ("redirect", "reason"),
+    [
+        (">/dev/full", "No space left on device"),
+        (">&- 2>&-", None),
+        ("| head -c 10 >/dev/null", "Broken pipe"),
+    ],
+)
+def test_an_output_that_takes_no_tarball_is_one_line_and_status_2(
+    tree: Path, redirect: str, reason: str | None
+) -> None:
+    write(tree, {"big.bin": bytes(1 << 20)})
+    command = f'"{sys.executable}" -P -m zeroserve --pack "{tree}" {redirect}; echo "${{PIPESTATUS[0]}}" >&2'
+    result = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=60, check=False)
+    if reason is None:
+        # Closed is as good as /dev/null, which is what the shell's user will have meant.
+        assert result.stderr.splitlines()[-1] == "0"
+    else:
+        first, status = result.stderr.splitlines()
+        assert first.startswith(f"zeroserve: the tarball cannot be written: {reason}; ")
+        assert status == "2"

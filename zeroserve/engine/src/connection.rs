@@ -134,7 +134,15 @@ impl<'w> Connection<'w> {
         self.input.shrink_to(KEPT_BYTES);
         self.deadline.extend(if self.has_answered { timeouts.keep_alive } else { timeouts.header });
         let read = self.transport.read(&mut self.input, &self.deadline);
-        match self.worker.unless_draining(read).await {
+        let outcome = match self.worker.unless_draining(read).await {
+            // It connected to be answered, and its request is likely to be on the way.
+            None if !self.has_answered => {
+                self.deadline.extend(timeouts.first_request);
+                Some(self.transport.read(&mut self.input, &self.deadline).await)
+            }
+            outcome => outcome,
+        };
+        match outcome {
             Some(Ok(true)) => {
                 // From here on, the request has a limited time to arrive.
                 self.deadline.extend(timeouts.header);

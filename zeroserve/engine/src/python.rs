@@ -119,8 +119,15 @@ fn to_duration(seconds: f64) -> PyResult<Duration> {
         .map_err(|_| PyValueError::new_err(format!("not a length of time: {seconds}")))
 }
 
+/// Writes one line to standard error as the engine does, or leaves it out when nobody reads them.
+#[pyfunction]
+fn notice(py: Python<'_>, message: &str) {
+    py.detach(|| crate::notice::write(format_args!("{message}")));
+}
+
 #[pymodule]
 fn _engine(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<Server>()?;
+    module.add_function(wrap_pyfunction!(notice, module)?)?;
     module.add("EngineError", module.py().get_type::<EngineError>())
 }

@@ -23,6 +23,8 @@ use crate::script::{ScriptSet, ThreadRuntime};
 
 /// How long a listener that cannot accept (no descriptor, no memory) leaves it be.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+/// Tasks of a worker that is being drained which are no connection: the one that follows the mailbox.
+const STANDING_TASKS: usize = 1;
 /// Turns of the ring that a stopped worker allows the kernel to let go of its memory.
 const LAST_TURNS: usize = 64;
 
@@ -37,6 +39,8 @@ pub struct Timeouts {
     pub stall: Duration,
     /// For the peer to close after we did.
     pub linger: Duration,
+    /// For the first request of a connection, from the start of a drain.
+    pub first_request: Duration,
 }
 
 impl Default for Timeouts {
@@ -46,6 +50,7 @@ impl Default for Timeouts {
             keep_alive: Duration::from_secs(75),
             stall: Duration::from_secs(30),
             linger: Duration::from_secs(2),
+            first_request: Duration::from_secs(1),
         }
     }
 }
@@ -169,8 +174,8 @@ fn turn_until_drained(worker: &Worker) -> io::Result<usize> {
         timer::begin_round();
         executor::run_round();
         let timeout = match worker.drain_deadline.get() {
-            Some(_) if executor::task_count() == 0 => return Ok(0),
-            Some(deadline) if timer::now() >= deadline => return Ok(executor::task_count()),
+            Some(_) if in_flight() == 0 => return Ok(0),
+            Some(deadline) if timer::now() >= deadline => return Ok(in_flight()),
             _ if executor::has_ready() => Some(Duration::ZERO),
             Some(deadline) => {
                 let left = deadline.saturating_duration_since(timer::now());
@@ -182,12 +187,18 @@ fn turn_until_drained(worker: &Worker) -> io::Result<usize> {
     }
 }
 
-/// Carries out what is posted.
+/// The tasks that a drain waits for.
+fn in_flight() -> usize {
+    executor::task_count().saturating_sub(STANDING_TASKS)
+}
+
+/// Carries out what is posted, for as long as the worker lives: a second drain may be in more of a hurry.
 async fn follow(worker: Rc<Worker>, mailbox: Arc<Mailbox>) {
-    while !worker.is_draining() {
+    loop {
         let (outcome, _) = worker.ring.read_event(mailbox.event.as_fd()).await;
         if let Err(error) = outcome {
-            return worker.log(&format!("a worker can no longer be told anything: {error}"));
+            worker.log(&format!("a worker can no longer be told anything: {error}"));
+            return std::future::pending().await;
         }
         while let Some(command) = mailbox.take() {
             match command {

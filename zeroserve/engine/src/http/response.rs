@@ -142,10 +142,10 @@ impl Response {
     }
 }
 
-/// False for final statuses whose messages end with their head.
+/// False for final statuses that have no content, whatever a script says (RFC 9110, sections 15.3.5, 15.3.6, 15.4.5).
 #[inline]
-pub(in crate::http) fn allows_body(status: u16) -> bool {
-    !matches!(status, 204 | 304)
+fn allows_body(status: u16) -> bool {
+    !matches!(status, 204 | 205 | 304)
 }
 
 macro_rules! statuses {

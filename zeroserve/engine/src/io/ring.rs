@@ -114,8 +114,7 @@ impl Ring {
         };
         match outcome {
             Ok(_) => {}
-            // EINTR: the preemption signal of the scripts; EBUSY: completions must be taken first, which follows.
-            Err(error) if matches!(error.raw_os_error(), Some(libc::ETIME | libc::EINTR | libc::EBUSY)) => {}
+            Err(error) if error.raw_os_error().is_some_and(passes) => {}
             Err(error) => return Err(error),
         }
         self.dispatch();
@@ -202,6 +201,14 @@ impl Ring {
         unsafe { self.push(&entry) };
     }
 
+    /// Cancels an operation whose future is gone, and hands over what is queued: an entry names a descriptor by its
+    /// number, which may be somebody else's as soon as the caller has closed it.
+    fn abandon(&self, key: usize) {
+        self.cancel(key);
+        // An error is met again in `turn`.
+        let _ = self.0.uring.borrow().submit();
+    }
+
     fn dispatch(&self) {
         loop {
             let completion = self.0.uring.borrow_mut().completion().next();
@@ -260,6 +267,12 @@ impl Ring {
             waker.wake();
         }
     }
+}
+
+/// Whether an error of `io_uring_enter` is over after the completions have been taken. EINTR: the preemption signal of
+/// the scripts; EBUSY, EAGAIN: the kernel has no room for more just now (io_uring_enter(2)).
+fn passes(error: i32) -> bool {
+    matches!(error, libc::ETIME | libc::EINTR | libc::EBUSY | libc::EAGAIN)
 }
 
 impl Stream {
@@ -336,7 +349,7 @@ impl<T: 'static> Drop for Single<T> {
             }
         };
         if is_running {
-            self.ring.cancel(self.key);
+            self.ring.abandon(self.key);
         }
     }
 }
@@ -389,7 +402,7 @@ impl Drop for StreamHandle {
         };
         drop(arrived);
         if stays {
-            self.ring.cancel(self.key);
+            self.ring.abandon(self.key);
         }
     }
 }
@@ -426,5 +439,50 @@ impl Incoming {
             Arrival::Failed(error) => Err(error),
             _ => unreachable!("a socket gives bytes"),
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::{Read, Write};
+    use std::os::fd::AsFd;
+    use std::os::unix::net::UnixStream;
+
+    /// A pair of sockets, the first of which has this number. It is one that no other test of the process is given,
+    /// as the kernel gives the lowest that is free.
+    fn pair_at(number: RawFd) -> (UnixStream, UnixStream) {
+        let (low, other) = UnixStream::pair().expect("sockets");
+        // SAFETY: the number is free, so what it stands for from here on is ours alone.
+        let mine = unsafe {
+            assert_eq!(libc::dup2(low.as_raw_fd(), number), number);
+            UnixStream::from_raw_fd(number)
+        };
+        (mine, other)
+    }
+
+    #[test]
+    fn what_was_never_submitted_does_not_touch_the_next_owner_of_its_descriptor() {
+        let ring = Ring::new().expect("a ring");
+        const NUMBER: RawFd = 1000;
+        let (mine, _other) = pair_at(NUMBER);
+        let mut cx = Context::from_waker(Waker::noop());
+        let mut incoming = ring.receive(mine.as_fd());
+        assert!(incoming.poll_next(&mut cx).is_pending());
+        let mut sending = ring.send(mine.as_fd(), b"stale".to_vec());
+        assert!(Pin::new(&mut sending).poll(&mut cx).is_pending());
+        drop((incoming, sending));
+        drop(mine);
+        let (mut next, mut peer) = pair_at(NUMBER);
+        peer.write_all(b"fresh").expect("room");
+        for _ in 0..8 {
+            ring.turn(Some(Duration::from_millis(5))).expect("a turn");
+        }
+        assert!(ring.is_quiet());
+        next.set_nonblocking(true).expect("an option");
+        peer.set_nonblocking(true).expect("an option");
+        let mut read = [0; 16];
+        assert_eq!(next.read(&mut read).ok(), Some(5));
+        assert_eq!(peer.read(&mut read).map_err(|error| error.kind()), Err(io::ErrorKind::WouldBlock));
     }
 }

@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
-use std::fs::File;
+use std::fs::{self, File};
 use std::io::{self, BufReader, Read};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -71,10 +71,11 @@ impl Site {
 }
 
 fn open(path: &Path) -> Result<Site, SiteProblem> {
-    let file = File::open(path)?;
-    if !file.metadata()?.is_file() {
+    // Asked before it is opened: opening a pipe waits for its other end.
+    if !fs::metadata(path)?.is_file() {
         return Err(SiteProblem::NotAFile);
     }
+    let file = File::open(path)?;
     let mut contents = Contents::default();
     contents.read(&mut BufReader::with_capacity(READ_BYTES, &file))?;
     if contents.files.is_empty() && contents.scripts.is_empty() {

@@ -71,12 +71,14 @@ impl Write for Wire {
 /// A server's side of one TLS connection.
 pub struct Session {
     stream: SslStream<Wire>,
+    /// The peer's closing alert has come.
+    is_closed: bool,
 }
 
 impl Session {
     /// A session that awaits a ClientHello.
     pub fn accept(context: &TlsContext) -> Result<Self, ErrorStack> {
-        Ok(Self { stream: SslStream::new(context.new_ssl()?, Wire::default())? })
+        Ok(Self { stream: SslStream::new(context.new_ssl()?, Wire::default())?, is_closed: false })
     }
 
     /// Takes ciphertext from the peer; [`Session::handshake`] and [`Session::read`] make something of it.
@@ -89,9 +91,9 @@ impl Session {
         wire.incoming.extend_from_slice(bytes);
     }
 
-    /// Whether ciphertext waits that no read has looked at.
+    /// Whether a read has something to say without more ciphertext.
     pub fn has_unread(&self) -> bool {
-        !self.stream.get_ref().is_drained()
+        self.is_closed || !self.stream.get_ref().is_drained()
     }
 
     /// Ciphertext for the peer, to which [`Session::write`] and the handshake append.
@@ -125,7 +127,11 @@ impl Session {
                         return match error.code() {
                             ErrorCode::WANT_READ if plain.len() > before => Ok(Step::Done),
                             ErrorCode::WANT_READ => Ok(Step::NeedsBytes),
-                            ErrorCode::ZERO_RETURN => Ok(Step::Closed),
+                            ErrorCode::ZERO_RETURN => {
+                                self.is_closed = true;
+                                // Data that came before the alert counts; the next read tells of the end.
+                                Ok(if plain.len() > before { Step::Done } else { Step::Closed })
+                            }
                             _ => Err(io::Error::new(io::ErrorKind::InvalidData, error.to_string())),
                         };
                     }

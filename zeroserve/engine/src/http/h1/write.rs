@@ -1,7 +1,7 @@
 //! The serializer of HTTP/1.1 response heads. Appends to the caller's buffer and allocates nothing itself.
 
 use crate::http::request::Version;
-use crate::http::response::{Response, allows_body, status_line};
+use crate::http::response::{Response, status_line};
 
 /// The interim answer to `Expect: 100-continue`.
 pub const CONTINUE: &[u8] = b"HTTP/1.1 100 Continue\r\n\r\n";
@@ -31,9 +31,15 @@ pub fn write_head(
         out.extend_from_slice(date);
         out.extend_from_slice(b"\r\n");
     }
-    if allows_body(status) {
+    let length = match status {
+        204 | 304 => None,
+        // Its framing is like that of any other, so the client has to be told that nothing follows.
+        205 => Some(0),
+        _ => Some(response.body.len()),
+    };
+    if let Some(length) = length {
         out.extend_from_slice(b"Content-Length: ");
-        write_decimal(response.body.len(), out);
+        write_decimal(length, out);
         out.extend_from_slice(b"\r\n");
     }
     if !keep_alive {

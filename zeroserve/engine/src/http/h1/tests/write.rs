@@ -50,7 +50,7 @@ fn lengths_and_status_lines_follow_the_status() {
     let table = [
         (200, "HTTP/1.1 200 OK", Some("2"), true),
         (204, "HTTP/1.1 204 No Content", None, false),
-        (205, "HTTP/1.1 205 Reset Content", Some("2"), true),
+        (205, "HTTP/1.1 205 Reset Content", Some("0"), false),
         (206, "HTTP/1.1 206 Partial Content", Some("2"), true),
         (304, "HTTP/1.1 304 Not Modified", None, false),
         (404, "HTTP/1.1 404 Not Found", Some("2"), true),
