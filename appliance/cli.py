@@ -8,21 +8,25 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from rich.console import Console
 
 from appliance import display
 from appliance.settings import STATE_DIRECTORY, ApplianceError, Settings
 
+RULES = (
+    "rules of a policy, one a line: drop udp port N, drop tcp port N, "
+    "drop from ADDRESS[/LENGTH] [for 500ms|60s|10m|2h|1d]; a # begins a comment. "
+)
 EXIT_CODES = "exit codes: 0 up, 1 up but degraded or without control process, 2 refused, 3 not up"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; its exit code. Errors are one line on stderr and exit code 2."""
-    arguments = _parser().parse_args(argv)
-    run: Callable[[argparse.Namespace], int] = arguments.run
     try:
+        arguments = _parser().parse_args(argv)
+        run: Callable[[argparse.Namespace], int] = arguments.run
         return run(arguments)
     except ApplianceError as error:
         print(f"zs-appliance: {error}", file=sys.stderr)
@@ -35,16 +39,21 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 141
 
 
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        raise ApplianceError(message, f"see {self.prog} --help")
+
+
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="zs-appliance", description="The HTTPS edge appliance on this machine.")
+    parser = _Parser(prog="zs-appliance", description="The HTTPS edge appliance on this machine.")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
 
-    up = commands.add_parser("up", help="bring the appliance up, or say where it is up", epilog=EXIT_CODES)
+    up = commands.add_parser("up", help="bring the appliance up, or say where it is up", epilog=RULES + EXIT_CODES)
     where = up.add_mutually_exclusive_group()
     where.add_argument("--iface", metavar="IF", help="filter on this interface (default: that of the default route)")
     where.add_argument("--lab", action="store_true", help="in namespaces of its own, touching no real interface")
     up.add_argument("--site", type=Path, metavar="TAR", help="the site's tarball (default: a built-in welcome site)")
-    up.add_argument("--policy", type=Path, metavar="FILE", help="what to drop, one rule a line (default: nothing)")
+    up.add_argument("--policy", type=Path, metavar="FILE", help="what to drop (default: nothing); see below")
     up.add_argument("--force", action="store_true", help="also accept a policy that cuts off SSH or HTTPS")
     up.add_argument("--https-port", type=int, default=443, metavar="PORT", help="default: %(default)s")
     up.add_argument("--cert", type=Path, metavar="PEM", help="certificate chain (default: self-signed, kept)")

@@ -79,6 +79,8 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _rates(text: str) -> tuple[int, ...]:
+    if any(part.startswith("0") for part in text.split(",")[1:]):
+        raise ExperimentError(f"--pps {text}: a comma stands between two rates", "write 50,000 as 50000 or 50_000")
     try:
         return tuple(int(part.replace("_", "")) for part in text.split(","))
     except ValueError:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 STANDARD_OUTPUT = 1
 STANDARD_ERROR = 2
-USAGE = """zeroserve --pack DIRECTORY > site.tar
+USAGE = """zeroserve --pack DIRECTORY > new.tar && mv new.tar site.tar
        zeroserve [--addr A:P] [--tls-addr A:P --cert F --key F] [--workers N] site.tar"""
 
 
@@ -94,7 +94,8 @@ def _pack(directory: Path) -> int:
         hint = f"see where > leads, and that {tempfile.gettempdir()} has room for the site too"
         raise ZeroserveError(f"the tarball cannot be written: {error.strerror}", hint) from None
     contents = f"{summary.files} file(s), {summary.scripts} of them script(s), {summary.content_bytes} bytes"
-    print(f"zeroserve: packed {contents}", file=sys.stderr)
+    hidden = f"; {summary.hidden} hidden left out" if summary.hidden else ""
+    print(f"zeroserve: packed {contents} of content{hidden}", file=sys.stderr)
     return 0
 
 

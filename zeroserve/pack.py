@@ -15,6 +15,10 @@ from typing import BinaryIO
 from zeroserve.settings import ZeroserveError
 
 SCRIPTS = Path(".zeroserve/scripts")
+# Other names with a dot are an editor's, a version control's or a secret's, and must not become public unasked.
+PACKED_HIDDEN = frozenset({".zeroserve", ".well-known"})
+# A key may stand behind its parameters or its certificates.
+KEY_BYTES = 16 << 10
 Progress = Callable[[int, int], None]
 # What writing runs into, and reading does not.
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
@@ -27,6 +31,8 @@ class PackSummary:
     files: int
     scripts: int
     content_bytes: int
+    hidden: int
+    """Files and folders with a dot before their names, which were left out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,15 +56,15 @@ def pack_directory(
     Names are sorted; owners are left out, modes are 0644, and modification times (whole seconds) stay, since browsers
     are told them. `.zeroserve/scripts/*.c` are compiled and go in as `.o`; the sources stay out. A link to a file
     within the directory goes in as a copy of that file. `progress` is called with the bytes done and all bytes.
-    `leave_out` is the device and inode of a file to pass over: the tarball itself, when it is being written into the
-    directory.
+    Hidden files and folders are left out, but for `.zeroserve` and `.well-known`; so is the file whose device and
+    inode `leave_out` names: the tarball itself, when it is being written into the directory.
 
-    Raises ZeroserveError for what a site cannot hold: links to elsewhere, devices, sockets, names that are not UTF-8, a
-    script that does not compile, files that change meanwhile; OSError when there is no room for the output. What was
-    written by then is no site.
+    Raises ZeroserveError for what a site cannot hold: private keys in public places, links to elsewhere, devices,
+    sockets, names that are not UTF-8, a script that does not compile, files that change meanwhile; OSError when there
+    is no room for the output. What was written by then is no site.
     """
     try:
-        members = _collect(directory, leave_out)
+        members, hidden = _collect(directory, leave_out)
     except OSError as error:
         raise _unreadable(error.filename, error) from None
     total = sum(member.size for member in members)
@@ -70,14 +76,15 @@ def pack_directory(
             done += member.size
             if progress is not None:
                 progress(done, total)
-    return PackSummary(len(members), scripts, total)
+    return PackSummary(len(members), scripts, total, hidden)
 
 
-def _collect(directory: Path, leave_out: tuple[int, int] | None) -> list[_Member]:
+def _collect(directory: Path, leave_out: tuple[int, int] | None) -> tuple[list[_Member], int]:
     if not directory.is_dir():
         raise ZeroserveError(f"--pack {directory}: not a directory", "name the directory that holds the site")
     members: dict[str, _Member] = {}
-    for path in _walk(directory):
+    paths, hidden = _walk(directory)
+    for path in paths:
         status = path.lstat()
         if (status.st_dev, status.st_ino) == leave_out:
             continue
@@ -89,20 +96,28 @@ def _collect(directory: Path, leave_out: tuple[int, int] | None) -> list[_Member
         members[member.name] = member
     if not members:
         raise ZeroserveError(f"--pack {directory}: there is no file in it", "put an index.html there, for a start")
-    return [members[name] for name in sorted(members)]
+    return [members[name] for name in sorted(members)], hidden
 
 
-def _walk(directory: Path) -> list[Path]:
+def _walk(directory: Path) -> tuple[list[Path], int]:
+    """What is to be packed, and how many hidden names are not."""
     found: list[Path] = []
+    hidden = 0
 
     def refuse(error: OSError) -> None:
         raise error
 
     for folder, folders, files in os.walk(directory, onerror=refuse):
+        spared = PACKED_HIDDEN if Path(folder) == directory else frozenset()
+        for names in (folders, files):
+            shown = [name for name in names if not name.startswith(".") or name in spared]
+            hidden += len(names) - len(shown)
+            # In place: what is not in `folders` is not entered.
+            names[:] = shown
         found += [Path(folder, name) for name in files]
         # A link to a folder is listed as a folder and not entered; it must not vanish without a word.
         found += [Path(folder, name) for name in folders if Path(folder, name).is_symlink()]
-    return found
+    return found, hidden
 
 
 def _member(directory: Path, path: Path, status: os.stat_result) -> _Member:
@@ -165,11 +180,21 @@ def _add(archive: tarfile.TarFile, member: _Member) -> None:
     try:
         with member.source.open("rb") as content:
             header.size = os.fstat(content.fileno()).st_size
+            if not member.name.startswith(".zeroserve/"):
+                _refuse_private_key(member.source, content)
             archive.addfile(header, content)
     except OSError as error:
         if error.errno in _NO_ROOM:
             raise
         raise _unreadable(member.source, error) from None
+
+
+def _refuse_private_key(source: Path, content: BinaryIO) -> None:
+    """Whoever packs the folder that the certificate lies in would publish its key with it."""
+    beginning = content.read(KEY_BYTES)
+    content.seek(0)
+    if beginning.startswith(b"-----BEGIN ") and b"PRIVATE KEY-----" in beginning:
+        raise ZeroserveError(f"{source} is a private key, and would be public", "move it out of the site")
 
 
 def _unreadable(source: Path | str, error: OSError) -> ZeroserveError:

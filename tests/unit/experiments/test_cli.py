@@ -52,6 +52,10 @@ def results(tmp_path: Path, make_run: MakeRun) -> Path:
             "zs-experiment: --pps fast is not a list of numbers; write it as 50000 or 10000,50000",
         ),
         (
+            ["run", "--pps", "50,000"],
+            "zs-experiment: --pps 50,000: a comma stands between two rates; write 50,000 as 50000 or 50_000",
+        ),
+        (
             ["run", "--pps", "5", "--positions", "tc"],
             "zs-experiment: --positions tc names an unknown position; use userspace, nft-input, xdp",
         ),

@@ -109,7 +109,7 @@ def test_any_utf8_name_of_any_length_comes_back(tree: Path) -> None:
 def test_progress_counts_up_to_all_bytes(tree: Path) -> None:
     seen: list[tuple[int, int]] = []
     summary = pack_directory(tree, io.BytesIO(), lambda done, total: seen.append((done, total)))
-    assert summary == PackSummary(files=5, scripts=0, content_bytes=13)
+    assert summary == PackSummary(files=5, scripts=0, content_bytes=13, hidden=0)
     assert seen[-1] == (13, 13)
     assert seen == sorted(seen) and {total for _, total in seen} == {13}
 
@@ -290,3 +290,38 @@ def test_an_output_that_takes_no_tarball_is_one_line_and_status_2(
         first, status = result.stderr.splitlines()
         assert first.startswith(f"zeroserve: the tarball cannot be written: {reason}; ")
         assert status == "2"
+
+
+def test_hidden_names_stay_out_and_are_counted(tree: Path) -> None:
+    write(
+        tree,
+        {
+            "index.html": b"x",
+            ".env": b"SECRET",
+            ".git/config": b"x",
+            "docs/.draft.md": b"x",
+            "docs/.zeroserve/x": b"x",
+            ".well-known/security.txt": b"public",
+            ".zeroserve/notes": b"kept, never served",
+        },
+    )
+    output = io.BytesIO()
+    summary = pack_directory(tree, output)
+    output.seek(0)
+    with tarfile.open(fileobj=output) as archive:
+        names = set(archive.getnames())
+    assert {".well-known/security.txt", ".zeroserve/notes", "index.html"} <= names
+    assert not [name for name in names if ".env" in name or ".git" in name or "docs/." in name]
+    assert summary.hidden == 4
+
+
+@pytest.mark.parametrize("preamble", [b"", b"-----BEGIN EC PARAMETERS-----\nBggq\n-----END EC PARAMETERS-----\n"])
+def test_a_private_key_in_a_public_place_is_refused(tree: Path, preamble: bytes) -> None:
+    from zeroserve.certificates import self_signed
+
+    key = preamble + self_signed(["localhost"]).key_pem
+    write(tree, {".zeroserve/tls/key.pem": key, "about-keys.html": b"<pre>" + key})
+    pack_directory(tree, io.BytesIO())
+    write(tree, {"tls/key.pem": key})
+    with pytest.raises(ZeroserveError, match=r"key\.pem is a private key, and would be public"):
+        pack_directory(tree, io.BytesIO())
