@@ -268,8 +268,9 @@ impl<'w> Connection<'w> {
     }
 
     async fn refuse(&mut self, reject: Reject) -> io::Result<()> {
-        h1::write_head(&reject.response(), false, Version::Http11, &self.worker.date(), &mut self.batch);
-        if let Some(body) = reject.response().body.in_memory() {
+        let response = reject.response();
+        h1::write_head(&response, false, Version::Http11, &self.worker.date(), &mut self.batch);
+        if let Some(body) = response.body.in_memory() {
             self.batch.extend_from_slice(body);
         }
         self.close().await

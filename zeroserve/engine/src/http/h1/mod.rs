@@ -10,7 +10,7 @@ mod tests;
 
 pub use body::{BodyEvent, BodyReader};
 pub use head::{BodyFraming, Limits, Parsed, parse_request};
-pub use write::{CONTINUE, write_head};
+pub use write::write_head;
 
 use super::response::Response;
 

@@ -3,9 +3,6 @@
 use crate::http::request::Version;
 use crate::http::response::{Response, status_line};
 
-/// The interim answer to `Expect: 100-continue`.
-pub const CONTINUE: &[u8] = b"HTTP/1.1 100 Continue\r\n\r\n";
-
 /// Longest decimal form of a u64.
 const DECIMAL_MAX: usize = 20;
 
